@@ -1,0 +1,35 @@
+# Everything runs in the project's own virtual environment; a bare machine needs CPython 3.11 and pip only.
+PYTHON ?= python3.11
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check bench docs install clean
+
+demo: .venv/installed ## train on a real log, with and without deduplication, and survive a lost shard
+	$(BIN)/recoup demo $(ARGS)
+
+test: .venv/installed ## run every test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/installed ## format, lint, types, floors
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyrefly check
+	$(BIN)/lint-imports
+
+bench: .venv/installed ## every bench in its quick form
+	for name in storage reader trainer end_to_end checkpoint recovery emulate scale; do \
+	  $(BIN)/python -m benches.$$name --quick || exit 1; done
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml $(wildcard requirements/*.txt)
+	$(PYTHON) -m venv .venv
+	$(PIP) "pip==25.3"
+	$(PIP) -c requirements/constraints.txt -r requirements/runtime.txt -r requirements/dev.txt
+	$(PIP) --no-deps -r requirements/engine.txt -r requirements/demo.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,30 @@
+"""The `recoup` command: one sub-command a file of this folder, errors in one line, exit code 1."""
+
+import sys
+
+import typer
+
+from recoup.core import RecoupError
+
+app = typer.Typer(
+    name="recoup",
+    help="Train recommendation models from impression logs: each repeat once, each failure cheap.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keep sub-commands under one name."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit code 1."""
+    try:
+        app()
+    except RecoupError as err:
+        notes = "".join(f" ({note})" for note in getattr(err, "__notes__", ()))
+        typer.echo(f"error: {err}{notes}", err=True)
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""IKJT and its kernels."""
