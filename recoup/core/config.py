@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return format_duration(value)
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
