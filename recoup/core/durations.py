@@ -33,4 +33,4 @@ def format_duration(duration: timedelta) -> str:
         amount = seconds / _SECONDS[unit]
         if amount >= 1 and amount == int(amount):
             return f"{int(amount)}{unit}"
-    return f"{round(seconds * 1000, 6):g}ms"
+    return f"{round(seconds * 1000, 3):.3f}".rstrip("0").rstrip(".") + "ms"
