@@ -21,6 +21,10 @@ bench: .venv/installed ## every bench in its quick form
 	for name in storage reader trainer end_to_end checkpoint recovery emulate scale; do \
 	  $(BIN)/python -m benches.$$name --quick || exit 1; done
 
+docs: .venv/installed ## the documentation as HTML, warnings are errors
+	$(PIP) -c requirements/constraints.txt -r requirements/docs.txt
+	$(BIN)/python -m sphinx -W -q docs docs/_build
+
 install: .venv/installed
 
 .venv/installed: pyproject.toml $(wildcard requirements/*.txt)
