@@ -1,9 +1,10 @@
 """What priority saving buys: how much smaller the lost accesses are when hot rows are saved more often.
 
-Every r T_save the r N rows with most accesses since they were last saved are saved (MFU). In the fluid limit row i
-with access rate p_i is saved each time its count reaches a threshold c, so its period is max(r T_save, c / p_i), and c
-follows from the number of rows saved: sum_i r T_save / period_i = r N. The bytes are those of plain saving.
-Source: our own; a prediction for CPR's MFU, compared with the emulator's effective PLS in docs/planner.md.
+Every r T_save the r N rows with most accesses since they were last saved are saved (MFU), the bytes being those of
+plain saving. With accesses in proportion to the rates, row i is saved once its count reaches a threshold c, so every
+m_i = ceil(c / (p_i r T_save)) savings, and c follows from the number of rows saved: sum_i 1 / m_i = r N.
+Source: our own; a prediction for CPR's MFU, held against a simulation in tests/planner. It takes many accesses a row;
+where rows get few, chance decides which are saved, and the policy sees that while this formula does not.
 """
 
 from collections.abc import Sequence
@@ -32,8 +33,9 @@ def priority_loss_ratio(access_rates: Sequence[float] | NDArray[np.float64], fra
     if rates.size == 0 or rates.min() < 0 or rates.max() == 0:
         raise ConfigError("access rates must be at least 0 and not all 0")
     used = rates[rates > 0]
-    periods = np.maximum(fraction, _threshold(used, fraction, rates.size) / used)
-    return float((used * periods).sum() / used.sum())
+    per_saving = used * (fraction / used.sum())
+    savings = _savings_between(per_saving, _threshold(per_saving, fraction * rates.size))
+    return min(float((per_saving * savings).sum()), 1.0)
 
 
 def zipf_rates(num_rows: int, exponent: float) -> NDArray[np.float64]:
@@ -42,16 +44,19 @@ def zipf_rates(num_rows: int, exponent: float) -> NDArray[np.float64]:
     return rates / rates.sum()
 
 
-def _threshold(rates: NDArray[np.float64], fraction: float, num_rows: int) -> float:
-    """Return c such that sum of min(1, r p_i / c) = r N; 0 if even saving every used row each time is not more."""
-    if rates.size <= fraction * num_rows:
-        return 0.0
-    low, high = 0.0, float(rates.sum()) / num_rows
-    while np.minimum(1.0, fraction * rates / high).sum() > fraction * num_rows:
+def _savings_between(per_saving: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
+    """Return how many savings pass until a row's count, growing by `per_saving`, reaches the threshold."""
+    return np.maximum(1.0, np.ceil(threshold / per_saving * (1 - 1e-12)))
+
+
+def _threshold(per_saving: NDArray[np.float64], num_saved: float) -> float:
+    """Return the least count c at which no more than `num_saved` rows are saved at a time."""
+    low, high = 0.0, float(per_saving.max())
+    while (1 / _savings_between(per_saving, high)).sum() > num_saved:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        if np.minimum(1.0, fraction * rates / middle).sum() > fraction * num_rows:
+        if (1 / _savings_between(per_saving, middle)).sum() > num_saved:
             low = middle
         else:
             high = middle
