@@ -1,0 +1,110 @@
+"""The strategies compared: how each recovers, what it saves and when, and what that costs on the virtual clock."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from recoup.core import ConfigError
+from recoup.emulate.machine import JobTimes
+from recoup.planner import ClusterCosts, optimal_save_interval, save_interval_for_pls
+
+PolicyName: TypeAlias = Literal["none", "scar", "mfu", "ssu", "adagrad_change"]
+
+PRIORITY_FRACTION = 0.125
+"""r: the part of the large tables' rows saved each r T_save. Source: CPR (arXiv 2011.02999)."""
+LARGE_TABLES = 7
+"""Tables saved by priority, the largest; the others are saved whole each time. Source: CPR, 7 of Criteo's 26."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strategy:
+    """One way to save and to recover."""
+
+    name: str
+    recovery: Literal["full", "partial"]
+    interval: Literal["optimal", "pls"]
+    """T_save: the optimum of full recovery, or the one that keeps the PLS budget."""
+    policy: PolicyName = "none"
+    """Which rows are saved first; none = whole tables every T_save."""
+    asynchronous: bool = False
+    """Whether saves are written in the background; how much still stalls is `ClusterCosts.save_stall_fraction`."""
+    spare: bool = False
+    """Whether a hot spare stands ready; how long it takes is an argument of `job_times`."""
+
+    @property
+    def fraction(self) -> float:
+        """Part of the large tables' rows in one save."""
+        return 1.0 if self.policy == "none" else PRIORITY_FRACTION
+
+
+STRATEGIES: dict[str, Strategy] = {
+    s.name: s
+    for s in (
+        Strategy(name="full", recovery="full", interval="optimal"),
+        Strategy(name="naive_partial", recovery="partial", interval="optimal"),
+        Strategy(name="cpr_vanilla", recovery="partial", interval="pls"),
+        Strategy(name="cpr_scar", recovery="partial", interval="pls", policy="scar"),
+        Strategy(name="cpr_mfu", recovery="partial", interval="pls", policy="mfu"),
+        Strategy(name="cpr_ssu", recovery="partial", interval="pls", policy="ssu"),
+        Strategy(name="adagrad_change", recovery="partial", interval="pls", policy="adagrad_change"),
+        Strategy(name="recoup", recovery="partial", interval="pls", policy="mfu", asynchronous=True),
+        Strategy(name="recoup_spare", recovery="partial", interval="pls", policy="mfu", asynchronous=True, spare=True),
+    )
+}
+"""By name. `recoup` is this project's own setting: CPR-MFU with asynchronous saves, and with a spare."""
+
+
+def strategy(name: str) -> Strategy:
+    """Return the strategy called `name`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in STRATEGIES:
+        raise ConfigError(f"expected a strategy of {sorted(STRATEGIES)}, got {name!r}")
+    return STRATEGIES[name]
+
+
+def save_interval(chosen: Strategy, costs: ClusterCosts, pls_budget: float) -> float:
+    """Return T_save in seconds: the time in which the volume of all rows is saved once."""
+    if chosen.interval == "optimal":
+        return optimal_save_interval(costs)
+    return save_interval_for_pls(costs, pls_budget)
+
+
+def job_times(
+    chosen: Strategy,
+    costs: ClusterCosts,
+    *,
+    useful_seconds: float,
+    pls_budget: float,
+    small_share: float = 0.0,
+    spare_seconds: float | None = None,
+) -> JobTimes:
+    """Return what a job under this strategy takes on the virtual clock.
+
+    Args:
+        chosen: the strategy; a synchronous one pays the whole save as stall.
+        costs: the cluster's constants.
+        useful_seconds: training time without failures and saves.
+        pls_budget: for strategies whose interval follows from it.
+        small_share: share of all bytes in tables that are saved whole with every priority save.
+        spare_seconds: measured time from a failure until a hot spare can load, for strategies with a spare.
+    Raises:
+        ConfigError: a spare's time is needed and not given.
+    """
+    if chosen.spare and spare_seconds is None:
+        raise ConfigError(f"strategy {chosen.name!r} needs the measured time of a spare, got none")
+    volume = chosen.fraction * (1 - small_share) + small_share
+    save = costs.save.total_seconds() * volume
+    stall = save * (costs.save_stall_fraction if chosen.asynchronous else 1.0)
+    spare = spare_seconds if chosen.spare and spare_seconds is not None else costs.reschedule_seconds
+    return JobTimes(
+        useful=useful_seconds,
+        save_interval=save_interval(chosen, costs, pls_budget) * chosen.fraction,
+        stall=stall,
+        background=save - stall,
+        load=costs.load_seconds,
+        shard_load=costs.shard_load_seconds,
+        reschedule=costs.reschedule_seconds,
+        partial_reschedule=spare,
+    )
