@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from recoup.cli.plan import plan
 from recoup.core import RecoupError
 
 app = typer.Typer(
@@ -18,6 +19,9 @@ app = typer.Typer(
 @app.callback()
 def _root() -> None:
     """Keep sub-commands under one name."""
+
+
+app.command("plan")(plan)
 
 
 def main() -> None:
