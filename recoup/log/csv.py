@@ -37,8 +37,8 @@ def open_csv(config: CsvLog) -> FileLog:
 
     def read(request: Request) -> Iterator[Piece]:
         wanted = [config.mapping.source(name) for name in needed_columns(config.schema, request.columns)]
-        for batch, position in read_delimited(request.path, layout, wanted):
-            yield Piece(apply_mapping(batch, config.schema, config.mapping, request.columns), position)
+        for rows in read_delimited(request.path, layout, wanted):
+            yield Piece(apply_mapping(rows.data, config.schema, config.mapping, request.columns), rows.bytes_read)
 
     suffixes = [name + packed for name in (".csv", ".tsv", ".txt") for packed in ("", ".gz", ".bz2", ".zst")]
     return FileLog(schema=config.schema, files=list_files(config.path, suffixes), read=read, kind=config.kind)

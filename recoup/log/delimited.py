@@ -6,6 +6,7 @@ line number. Nothing is inferred from the values, so no file can change a type.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -29,10 +30,18 @@ class Layout:
     """Whether a field may stand in double quotes."""
 
 
-def read_delimited(
-    path: str, layout: Layout, columns: Sequence[str] | None = None
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield the rows of a text file in order, with the stored bytes read so far.
+class TextRows(NamedTuple):
+    """Rows of a text file."""
+
+    data: pa.RecordBatch
+    bytes_read: int
+    """Stored bytes read so far."""
+    first_row: int
+    """Data rows of the file before these."""
+
+
+def read_delimited(path: str, layout: Layout, columns: Sequence[str] | None = None) -> Iterator[TextRows]:
+    """Yield the rows of a text file in order.
 
     Empty fields are null. Columns absent from the file are left out.
 
@@ -67,8 +76,10 @@ def read_delimited(
                 false_values=["0", "false", "False"],
             ),
         )
+        first_row = 0
         for batch in reader:
-            yield batch, file.position
+            yield TextRows(batch, file.position, first_row)
+            first_row += batch.num_rows
     except pa.ArrowInvalid as err:
         raise _line_error(str(err), path) from err
 
