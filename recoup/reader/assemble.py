@@ -1,0 +1,265 @@
+"""From a decoded stripe and an order of samples to fragments: the whole work of one reader task.
+
+Data in: a `ReadTask` (stripe, order, cuts). Data out: one fragment a cut, transformed, IDs checked, plain if asked.
+The same code runs in the training process and in worker processes; it needs no torch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from recoup.reader import gather
+from recoup.reader.errors import ReaderError
+from recoup.reader.fragment import Fragment, Rows
+from recoup.reader.order import stripe_order
+from recoup.reader.plan import Stripe
+from recoup.reader.selection import Selection
+from recoup.reader.stripe import DecodedStripe, StripeFiles
+from recoup.reader.transforms.config import TransformConfig
+from recoup.reader.transforms.pipeline import Pipeline, compile_transforms
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadJob:
+    """What is the same for all tasks of a reader; plain, so that it crosses process borders."""
+
+    parts: tuple[str, ...]
+    selection: Selection
+    transforms: tuple[TransformConfig, ...]
+    num_embeddings: dict[str, int]
+    dedup: bool
+    batch_size: int
+    max_per_session: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadTask:
+    """One stripe to read, and the sample ranges (in its epoch order) to cut it into."""
+
+    number: int
+    stripe: Stripe
+    shuffle_seed: int | None
+    cuts: tuple[tuple[int, int], ...]
+
+
+class Assembler:
+    """Reads tasks; holds open files and the compiled transforms."""
+
+    def __init__(self, job: ReadJob) -> None:
+        """Compile the transforms.
+
+        Raises:
+            ReaderError: the transforms do not fit the selected features.
+        """
+        self._job = job
+        self._files = StripeFiles(job.parts, job.selection)
+        self.pipeline: Pipeline = compile_transforms(job.transforms, job.selection)
+        known = [feature for _, features in self.pipeline.groups for feature in features]
+        for name in job.num_embeddings:
+            if name not in known:
+                raise ReaderError(f"num_embeddings: expected a sparse feature of {sorted(known)}, got {name!r}")
+
+    def read(self, task: ReadTask) -> Iterator[Fragment]:
+        """Yield one fragment a cut of `task`."""
+        stripe = self._files.decode(task.stripe)
+        order = stripe_order(
+            stripe.num_samples,
+            stripe.session_of_row,
+            shuffle_seed=task.shuffle_seed,
+            batch_size=self._job.batch_size,
+            max_per_session=self._job.max_per_session,
+        )
+        for first, end in task.cuts:
+            pieces = order.cut(first, end)
+            fragment = self._gather(stripe, pieces, end - first)
+            fragment.continues = stripe.continues and first == 0 and task.shuffle_seed is None
+            yield self._finish(fragment, task, pieces)
+
+    def empty(self) -> Fragment:
+        """Return a fragment of no samples with the dtypes of any other."""
+        ints = np.empty(0, dtype=np.int64)
+        selection = self._job.selection
+        fragment = Fragment(
+            dense_FB=np.empty((len(selection.dense), 0), dtype=np.float32),
+            labels_LB=np.empty((len(selection.labels), 0), dtype=np.float32),
+            time=ints,
+            session=ints.copy(),
+            rows={
+                name: Rows(
+                    values=ints.copy(),
+                    start=ints.copy(),
+                    length=ints.copy(),
+                    weights=np.empty(0, dtype=np.float32) if name in selection.weighted else None,
+                )
+                for name in selection.sparse
+            },
+            inverse={group: ints.copy() for group, _ in selection.groups if group},
+            groups=self.pipeline.groups,
+        )
+        self.pipeline.apply(fragment)
+        return fragment if self._job.dedup else plain(fragment)
+
+    def _gather(self, stripe: DecodedStripe, pieces: gather.Pieces, num_samples: int) -> Fragment:
+        selection = self._job.selection
+        sample_off = stripe.sample_off
+
+        def columns(names: tuple[str, ...]) -> NDArray[np.float32]:
+            out_CB = np.empty((len(names), num_samples), dtype=np.float32)
+            for column, name in enumerate(names):
+                gather.gather_column(pieces, sample_off, stripe.per_sample[name], out_CB[column])
+            return out_CB
+
+        time = np.empty(num_samples, dtype=np.int64)
+        gather.gather_column(pieces, sample_off, stripe.time, time)
+        session = np.empty(num_samples, dtype=np.int64)
+        gather.gather_sessions(pieces, stripe.session_of_row, session)
+        rows: dict[str, Rows] = {}
+        inverse: dict[str, NDArray[np.int64]] = {}
+        for group, features in selection.groups:
+            if group:
+                inverse[group], piece_rows = _group_rows(stripe, group, pieces, num_samples)
+                for feature in features:
+                    rows[feature] = _gather_windows(stripe, feature, piece_rows, self.pipeline.keep_last[feature])
+            else:
+                for feature in features:
+                    rows[feature] = _gather_lists(stripe, feature, pieces, self.pipeline.keep_last[feature])
+        return Fragment(
+            dense_FB=columns(selection.dense),
+            labels_LB=columns(selection.labels),
+            time=time,
+            session=session,
+            rows=rows,
+            inverse=inverse,
+            groups=self.pipeline.groups,
+        )
+
+    def _finish(self, fragment: Fragment, task: ReadTask, pieces: gather.Pieces) -> Fragment:
+        self.pipeline.apply(fragment)
+        for name, size in self._job.num_embeddings.items():
+            rows = fragment.rows[name]
+            at = first_outside(rows.values, size)
+            if at >= 0:
+                raise self._outside(fragment, name, task, pieces)
+        return fragment if self._job.dedup else plain(fragment)
+
+    def _outside(self, fragment: Fragment, name: str, task: ReadTask, pieces: gather.Pieces) -> ReaderError:
+        """Name the first sample (in batch order) whose list has an ID outside the table."""
+        size = self._job.num_embeddings[name]
+        plain_rows = plain(fragment).rows[name]
+        at = first_outside(plain_rows.values, size)
+        sample = int(np.searchsorted(np.cumsum(plain_rows.length), at, side="right"))
+        row, lo, hi = pieces
+        ends = np.cumsum(hi - lo)
+        piece = int(np.searchsorted(ends, sample, side="right"))
+        in_session = int(lo[piece] + sample - (ends[piece] - (hi[piece] - lo[piece])))
+        session_row = int(row[piece])
+        for part in task.stripe.slices:
+            if session_row < part.num_rows:
+                break
+            session_row -= part.num_rows
+        return ReaderError(
+            f"expected IDs 0 .. {size - 1} of feature {name!r} (num_embeddings {size}), got {plain_rows.values[at]} "
+            f"({self._job.parts[part.part]}, row group {part.row_group}, row {part.first_row + session_row}, "
+            f"sample {in_session}): enlarge the table, or map IDs with a 'modulo' or 'hash' transform"
+        )
+
+
+def plain(fragment: Fragment) -> Fragment:
+    """Return the same samples as plain rows: one group "", U = B, every list copied in full."""
+    rows: dict[str, Rows] = {}
+    for group, features in fragment.groups:
+        for feature in features:
+            source = fragment.rows[feature]
+            inverse = fragment.inverse.get(group)
+            start = source.start if inverse is None else source.start[inverse]
+            length = source.length if inverse is None else source.length[inverse]
+            values = np.empty(int(length.sum()), dtype=np.int64)
+            gather.expand_lists(source.values, start, length, values)
+            weights = None
+            if source.weights is not None:
+                weights = np.empty(values.size, dtype=np.float32)
+                gather.expand_lists(source.weights, start, length, weights)
+            rows[feature] = Rows(values=values, start=np.cumsum(length) - length, length=length, weights=weights)
+    return Fragment(
+        dense_FB=fragment.dense_FB,
+        labels_LB=fragment.labels_LB,
+        time=fragment.time,
+        session=fragment.session,
+        rows=rows,
+        inverse={},
+        groups=(("", tuple(rows)),) if rows else (),
+        continues=fragment.continues,
+    )
+
+
+@njit(cache=True, nogil=True)
+def first_outside(values: NDArray[np.int64], size: int) -> int:
+    """Return the index of the first ID outside 0 .. size-1, or -1."""
+    bad = False
+    for i in range(values.size):
+        bad = bad or np.uint64(values[i]) >= np.uint64(size)
+    if not bad:
+        return -1
+    for i in range(values.size):
+        if np.uint64(values[i]) >= np.uint64(size):
+            return i
+    return -1
+
+
+PieceRows = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _group_rows(
+    stripe: DecodedStripe, group: str, pieces: gather.Pieces, num_samples: int
+) -> tuple[NDArray[np.int64], PieceRows]:
+    columns = stripe.groups[group]
+    row, _, _ = pieces
+    inverse = np.empty(num_samples, dtype=np.int64)
+    version = np.empty(_bound(columns.version_off, row), dtype=np.int64)
+    end = np.empty(row.size, dtype=np.int64)
+    count = gather.group_rows(pieces, stripe.sample_off, columns.version_off, columns.inverse, (inverse, version, end))
+    return inverse, (row, end, version[:count])
+
+
+def _gather_windows(stripe: DecodedStripe, feature: str, piece_rows: PieceRows, keep_last: int) -> Rows:
+    columns = stripe.sparse[feature]
+    assert columns.start is not None  # grouped features have windows
+    row, _, version = piece_rows
+    bound = _bound(columns.value_off, row)
+    start, length = np.empty(version.size, dtype=np.int64), np.empty(version.size, dtype=np.int64)
+    weights = None
+    if columns.weights is not None:
+        weights = np.empty(bound, dtype=np.float32)
+        parallel = (columns.start, columns.length, columns.weights)
+        count = gather.gather_windows(piece_rows, columns.value_off, parallel, keep_last, (start, length, weights))
+        weights = weights[:count]
+    values = np.empty(bound, dtype=np.int64)
+    column = (columns.start, columns.length, columns.values)
+    count = gather.gather_windows(piece_rows, columns.value_off, column, keep_last, (start, length, values))
+    return Rows(values=values[:count], start=start, length=length, weights=weights)
+
+
+def _gather_lists(stripe: DecodedStripe, feature: str, pieces: gather.Pieces, keep_last: int) -> Rows:
+    columns = stripe.sparse[feature]
+    row, lo, hi = pieces
+    num_samples = int((hi - lo).sum())
+    start, length = np.empty(num_samples, dtype=np.int64), np.empty(num_samples, dtype=np.int64)
+    offsets = (stripe.sample_off, columns.value_off)
+    weights = None
+    if columns.weights is not None:
+        weights = np.empty(_bound(columns.value_off, row), dtype=np.float32)
+        parallel = (columns.length, columns.weights)
+        count = gather.gather_lists(pieces, offsets, parallel, keep_last, (start, length, weights))
+        weights = weights[:count]
+    values = np.empty(_bound(columns.value_off, row), dtype=np.int64)
+    column = (columns.length, columns.values)
+    count = gather.gather_lists(pieces, offsets, column, keep_last, (start, length, values))
+    return Rows(values=values[:count], start=start, length=length, weights=weights)
+
+
+def _bound(offsets: NDArray[np.int32], row: NDArray[np.int64]) -> int:
+    """Return the entries of the pieces' session rows: no gather writes more."""
+    return int((offsets[row + 1] - offsets[row]).sum(dtype=np.int64))

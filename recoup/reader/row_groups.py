@@ -1,0 +1,131 @@
+"""The table's row groups as slices, cut down to a range of samples by time; and the identity of its parts."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recoup.reader.config import SampleRange
+from recoup.reader.errors import ReaderError
+from recoup.reader.plan import RowGroupSlice
+from recoup.schema import Schema
+
+
+class _RowGroup(Protocol):
+    @property
+    def rows(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+
+
+class _Part(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def row_groups(self) -> Sequence[_RowGroup]: ...
+    @property
+    def checksum(self) -> str: ...
+
+
+class _Manifest(Protocol):
+    @property
+    def parts(self) -> Sequence[_Part]: ...
+
+
+class ReadableTable(Protocol):
+    """What the reader needs of a `recoup.table.SessionTable`."""
+
+    @property
+    def path(self) -> Path:
+        """The table's folder."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """Features as stored, built histories included."""
+        ...
+
+    @property
+    def manifest(self) -> _Manifest:
+        """Parts in order, with the rows and samples of their row groups."""
+        ...
+
+
+def part_paths(table: ReadableTable) -> tuple[str, ...]:
+    """Return the paths of the parts in manifest order."""
+    return tuple(str(table.path / "parts" / part.name) for part in table.manifest.parts)
+
+
+def part_digests(table: ReadableTable) -> tuple[str, ...]:
+    """Return one running digest a part: equal digests mean equal parts up to there."""
+    digests: list[str] = []
+    running = hashlib.blake2b(digest_size=8)
+    for part in table.manifest.parts:
+        running.update(repr((part.name, part.rows, part.samples, part.checksum)).encode())
+        digests.append(running.hexdigest())
+    return tuple(digests)
+
+
+def row_group_slices(table: ReadableTable, samples: SampleRange, num_parts: int) -> tuple[RowGroupSlice, ...]:
+    """Return the slices of the first `num_parts` parts that hold the sessions of the range.
+
+    A session belongs to the range in which its first sample lies; at most two row groups' counts are read for it.
+    """
+    whole = [
+        RowGroupSlice(part=p, row_group=g, first_row=0, num_rows=group.rows, num_samples=group.samples)
+        for p, part in enumerate(table.manifest.parts[:num_parts])
+        for g, group in enumerate(part.row_groups)
+    ]
+    total = sum(piece.num_samples for piece in whole)
+    bounds = [round(fraction * total) for fraction in (samples.from_fraction, samples.to_fraction)]
+    paths = part_paths(table)
+    first, end = (_first_session(whole, paths, bound) for bound in bounds)
+    kept: list[RowGroupSlice] = []
+    for index, piece in enumerate(whole):
+        row_0 = first[1] if index == first[0] else (0 if index > first[0] else piece.num_rows)
+        row_1 = end[1] if index == end[0] else (piece.num_rows if index < end[0] else 0)
+        if row_0 >= row_1:
+            continue
+        count = piece.num_samples
+        if (row_0, row_1) != (0, piece.num_rows):
+            count = int(_counts(piece, paths)[0][row_0:row_1].sum())
+        kept.append(
+            RowGroupSlice(
+                part=piece.part, row_group=piece.row_group, first_row=row_0, num_rows=row_1 - row_0, num_samples=count
+            )
+        )
+    return tuple(kept)
+
+
+def _first_session(whole: Sequence[RowGroupSlice], paths: Sequence[str], bound: int) -> tuple[int, int]:
+    """Return (slice, row) of the first session whose first sample is number `bound` or later."""
+    before = 0
+    for index, piece in enumerate(whole):
+        if before + piece.num_samples > bound or before >= bound:
+            if bound == 0:
+                return index, 0
+            num_samples, chunk = _counts(piece, paths)
+            starts = before + np.cumsum(num_samples) - num_samples
+            found = np.flatnonzero((starts >= bound) & (chunk == 0))
+            if found.size:
+                return index, int(found[0])
+        before += piece.num_samples
+    return len(whole), 0
+
+
+def _counts(piece: RowGroupSlice, paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    path = paths[piece.part]
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read_row_group(piece.row_group, columns=["num_samples", "chunk"], use_threads=False)
+    except (OSError, pa.ArrowException) as err:
+        raise ReaderError(f"expected a readable table part at {path}, got: {str(err).splitlines()[0]}") from err
+    return table.column("num_samples").to_numpy().astype(np.int64), table.column("chunk").to_numpy()

@@ -1,0 +1,275 @@
+"""Decode a stripe: the selected columns of its row groups as flat NumPy views on Arrow's buffers.
+
+No Python object is made per row: a list column is its offsets and its values. Only selected columns are read.
+Guarantee: what the kernels index later was checked here (list lengths agree, inverse and windows stay in bounds), so a
+damaged file is an error that names the file, never a wild read. Memory: one stripe, decoded.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numba import njit
+from numpy.typing import NDArray
+
+from recoup.reader.errors import ReaderError
+from recoup.reader.plan import RowGroupSlice, Stripe
+from recoup.reader.selection import Selection
+
+Offsets: TypeAlias = NDArray[np.int32]
+
+MAX_OPEN_FILES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparseColumns:
+    """One feature of a stripe: `start` only for grouped features; lengths a version, or a sample."""
+
+    value_off: Offsets
+    values: NDArray[np.int64]
+    length: NDArray[np.int32]
+    start: NDArray[np.int32] | None
+    weights: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupColumns:
+    """One dedup group of a stripe."""
+
+    inverse: NDArray[np.int32]
+    version_off: Offsets
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodedStripe:
+    """Flat columns of a stripe; `sample_off` bounds each session row in every per-sample column."""
+
+    num_samples: NDArray[np.int64]
+    session_of_row: NDArray[np.int64]
+    continues: bool
+    """True: the first row is a later chunk of the session before it."""
+    sample_off: Offsets
+    time: NDArray[np.int64]
+    per_sample: dict[str, NDArray[np.float32]]
+    groups: dict[str, GroupColumns]
+    sparse: dict[str, SparseColumns]
+
+
+class StripeFiles:
+    """The table's part files, opened when first needed; the most recently used stay open."""
+
+    def __init__(self, parts: Sequence[str], selection: Selection) -> None:
+        """Open nothing yet."""
+        self._parts = parts
+        self._selection = selection
+        self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
+
+    def decode(self, stripe: Stripe) -> DecodedStripe:
+        """Read and check the stripe.
+
+        Raises:
+            ReaderError: a file is missing, damaged, or lacks a column that may not be missing.
+        """
+        tables = [self._read(piece) for piece in stripe.slices]
+        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+        where = ", ".join(dict.fromkeys(self._parts[piece.part] for piece in stripe.slices))
+        return _decode(table, self._selection, where)
+
+    def _read(self, piece: RowGroupSlice) -> pa.Table:
+        path = self._parts[piece.part]
+        try:
+            file = self._file(piece.part)
+            names = self._columns(file.schema_arrow.names, path)
+            table = file.read_row_group(piece.row_group, columns=names, use_threads=False)
+        except (OSError, pa.ArrowException) as err:
+            raise ReaderError(
+                f"expected a readable table part at {path}, got: {str(err).splitlines()[0]}: "
+                f"check it with 'table verify'"
+            ) from err
+        if piece.first_row or piece.num_rows != table.num_rows:
+            table = table.slice(piece.first_row, piece.num_rows)
+        return table
+
+    def _file(self, part: int) -> pq.ParquetFile:
+        if part in self._open:
+            self._open.move_to_end(part)
+            return self._open[part]
+        file = pq.ParquetFile(self._parts[part], page_checksum_verification=True, pre_buffer=False)
+        self._open[part] = file
+        if len(self._open) > MAX_OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def _columns(self, found: Sequence[str], path: str) -> list[str]:
+        selection = self._selection
+        names = ["num_samples", "chunk", selection.time, *selection.labels]
+        names += [name for name in selection.dense if _is_there(name, name, found, selection, path)]
+        for group, features in selection.groups:
+            if group:
+                names.append(f"{group}__inverse")
+            for feature in features:
+                if not _is_there(feature, f"{feature}__values", found, selection, path):
+                    continue
+                names += [f"{feature}__values", f"{feature}__length"]
+                names += [f"{feature}__start"] if group else []
+                names += [f"{feature}__weights"] if feature in selection.weighted else []
+        absent = [name for name in names if name not in found]
+        if absent:
+            raise ReaderError(f"expected column {absent[0]!r} in {path}, got {sorted(found)}: rebuild the table")
+        return names
+
+
+def _is_there(feature: str, column: str, found: Sequence[str], selection: Selection, path: str) -> bool:
+    if column in found:
+        return True
+    if feature in selection.may_be_missing:
+        return False
+    raise ReaderError(
+        f"expected column {column!r} of feature {feature!r} in {path}, got none: rebuild the table, or declare "
+        f"missing = 'empty' for the feature in the schema"
+    )
+
+
+def _decode(table: pa.Table, selection: Selection, where: str) -> DecodedStripe:
+    time_off, time = _list_column(table, selection.time)
+    num_samples = table.column("num_samples").to_numpy().astype(np.int64)
+    chunk = table.column("chunk").to_numpy()
+    if not np.array_equal(np.diff(time_off), num_samples):
+        raise _damaged(f"num_samples equal to the length of list {selection.time!r}", where)
+    groups: dict[str, GroupColumns] = {}
+    sparse: dict[str, SparseColumns] = {}
+    for group, features in selection.groups:
+        if group:
+            groups[group] = _group(table, group, features, time_off, where)
+        version_off = groups[group].version_off if group else time_off
+        for feature in features:
+            sparse[feature] = _sparse(table, feature, version_off, where, weighted=feature in selection.weighted)
+    session = np.cumsum(chunk == 0, dtype=np.int64) - 1
+    return DecodedStripe(
+        num_samples=num_samples,
+        session_of_row=session - session[0] if session.size else session,
+        continues=bool(chunk.size and chunk[0] > 0),
+        sample_off=time_off,
+        time=time,
+        per_sample={name: _per_sample(table, name, time_off, where) for name in (*selection.labels, *selection.dense)},
+        groups=groups,
+        sparse=sparse,
+    )
+
+
+def _group(table: pa.Table, group: str, features: Sequence[str], sample_off: Offsets, where: str) -> GroupColumns:
+    inverse_off, inverse = _list_column(table, f"{group}__inverse")
+    _same_offsets(inverse_off, sample_off, f"{group}__inverse", where)
+    present = [feature for feature in features if f"{feature}__length" in table.column_names]
+    if present:
+        version_off, _ = _list_column(table, f"{present[0]}__length")
+    else:
+        version_off = _count_versions(sample_off, inverse)
+    if not _inverse_is_valid(sample_off, version_off, inverse):
+        raise _damaged(f"entries of {group}__inverse below the session's number of versions", where)
+    return GroupColumns(inverse=inverse, version_off=version_off)
+
+
+def _sparse(table: pa.Table, feature: str, row_off: Offsets, where: str, *, weighted: bool) -> SparseColumns:
+    """Return a feature's columns; `row_off` bounds each session's rows (versions, or samples outside groups)."""
+    if f"{feature}__values" not in table.column_names:
+        length = np.zeros(int(row_off[-1]), dtype=np.int32)
+        return SparseColumns(
+            value_off=np.zeros(row_off.size, dtype=np.int32),
+            values=np.empty(0, dtype=np.int64),
+            length=length,
+            start=length,
+            weights=np.empty(0, dtype=np.float32) if weighted else None,
+        )
+    value_off, values = _list_column(table, f"{feature}__values")
+    length_off, length = _list_column(table, f"{feature}__length")
+    _same_offsets(length_off, row_off, f"{feature}__length", where)
+    start = None
+    if f"{feature}__start" in table.column_names:
+        start_off, start = _list_column(table, f"{feature}__start")
+        _same_offsets(start_off, row_off, f"{feature}__start", where)
+        valid = _windows_are_valid(row_off, value_off, start, length)
+    else:
+        valid = _lengths_are_valid(row_off, value_off, length)
+    if not valid:
+        raise _damaged(f"windows of {feature} inside its values", where)
+    weights = None
+    if weighted:
+        weights_off, weights = _list_column(table, f"{feature}__weights")
+        _same_offsets(weights_off, value_off, f"{feature}__weights", where)
+    return SparseColumns(value_off=value_off, values=values, length=length, start=start, weights=weights)
+
+
+def _per_sample(table: pa.Table, name: str, sample_off: Offsets, where: str) -> NDArray[np.float32]:
+    if name not in table.column_names:
+        return np.zeros(int(sample_off[-1]), dtype=np.float32)
+    off, values = _list_column(table, name)
+    _same_offsets(off, sample_off, name, where)
+    return values
+
+
+def _list_column(table: pa.Table, name: str) -> tuple[Offsets, NDArray[Any]]:
+    """Return (offsets, values) of a list column, without a copy when it is one chunk."""
+    column = table.column(name)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], type=column.type)
+    return array.offsets.to_numpy(), array.values.to_numpy(zero_copy_only=True)
+
+
+def _same_offsets(found: Offsets, expected: Offsets, column: str, where: str) -> None:
+    if found is not expected and not np.array_equal(found, expected):
+        raise _damaged(f"lists of column {column!r} as long as their session", where)
+
+
+def _damaged(expected: str, where: str) -> ReaderError:
+    return ReaderError(f"expected {expected}, got a contradiction in {where}: check it with 'table verify'")
+
+
+@njit(cache=True, nogil=True)
+def _inverse_is_valid(sample_off: Offsets, version_off: Offsets, inverse: NDArray[np.int32]) -> bool:
+    valid = sample_off.size == version_off.size
+    for r in range(sample_off.size - 1):
+        count = version_off[r + 1] - version_off[r]
+        for i in range(sample_off[r], sample_off[r + 1]):
+            valid = valid and 0 <= inverse[i] < count
+    return valid
+
+
+@njit(cache=True, nogil=True)
+def _windows_are_valid(
+    row_off: Offsets, value_off: Offsets, start: NDArray[np.int32], length: NDArray[np.int32]
+) -> bool:
+    valid = True
+    for r in range(row_off.size - 1):
+        size = np.int64(value_off[r + 1] - value_off[r])
+        for v in range(row_off[r], row_off[r + 1]):
+            valid = valid and start[v] >= 0 and length[v] >= 0 and np.int64(start[v]) + length[v] <= size
+    return valid
+
+
+@njit(cache=True, nogil=True)
+def _lengths_are_valid(row_off: Offsets, value_off: Offsets, length: NDArray[np.int32]) -> bool:
+    valid = True
+    for r in range(row_off.size - 1):
+        total = np.int64(0)
+        for i in range(row_off[r], row_off[r + 1]):
+            valid = valid and length[i] >= 0
+            total += length[i]
+        valid = valid and total == value_off[r + 1] - value_off[r]
+    return valid
+
+
+@njit(cache=True, nogil=True)
+def _count_versions(sample_off: Offsets, inverse: NDArray[np.int32]) -> NDArray[np.int32]:
+    version_off = np.zeros(sample_off.size, dtype=np.int32)
+    for r in range(sample_off.size - 1):
+        count = 0
+        for i in range(sample_off[r], sample_off[r + 1]):
+            count = max(count, inverse[i] + 1)
+        version_off[r + 1] = version_off[r] + count
+    return version_off
