@@ -87,7 +87,8 @@ def read_delimited(path: str, layout: Layout, columns: Sequence[str] | None = No
 def _header(path: str, layout: Layout) -> tuple[str, ...]:
     parse = pa_csv.ParseOptions(delimiter=layout.delimiter, quote_char='"' if layout.quotes else False)
     try:
-        with pa_csv.open_csv(CountedFile(path).stream, parse_options=parse) as reader:
+        read = pa_csv.ReadOptions(use_threads=False)
+        with pa_csv.open_csv(CountedFile(path).stream, read_options=read, parse_options=parse) as reader:
             names = tuple(reader.schema.names)
     except pa.ArrowInvalid as err:
         raise _line_error(str(err), path) from err

@@ -97,6 +97,10 @@ class FileLog:
 
 
 def _one_line_errors(read: ReadFile, request: Request, kind: str) -> Iterator[Piece]:
+    if file_bytes(request.path) == 0:
+        raise LogError(
+            f"expected a {kind} file, got 0 bytes (file '{request.path}'): remove it if it is meant to be empty"
+        )
     try:
         yield from read(request)
     except LogError:

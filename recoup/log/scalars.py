@@ -97,11 +97,12 @@ def _parse_times(array: pa.Array, where: Where) -> pa.Array:
     try:
         return array.cast(pa.int64())
     except pa.ArrowInvalid:
-        return _cast(array, pa.timestamp("ms", tz="UTC") if _zoned(array) else pa.timestamp("ms"), where, "a time")
+        return _cast(array, pa.timestamp("ns", tz="UTC") if _zoned(array) else pa.timestamp("ns"), where, "a time")
 
 
 def _zoned(array: pa.Array) -> bool:
-    return bool(len(array)) and compute.any(compute.match_substring_regex(array, r"(Z|[+-]\d\d(:?\d\d)?)$")).as_py()
+    zone = compute.match_substring_regex(array, r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")
+    return bool(len(array)) and compute.any(zone).as_py()
 
 
 def _is_text(kind: pa.DataType) -> bool:
