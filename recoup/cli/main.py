@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from recoup.cli.log import log
 from recoup.cli.plan import plan
 from recoup.core import RecoupError
 
@@ -21,6 +22,7 @@ def _root() -> None:
     """Keep sub-commands under one name."""
 
 
+app.add_typer(log, name="log")
 app.command("plan")(plan)
 
 

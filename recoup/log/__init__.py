@@ -2,6 +2,7 @@
 
 from recoup.log.avazu import AvazuLog
 from recoup.log.conform import conform
+from recoup.log.convert import Converted, ConvertOptions, convert_log
 from recoup.log.criteo import CriteoLog
 from recoup.log.csv import CsvLog
 from recoup.log.ebnerd import EbnerdLog
@@ -10,7 +11,7 @@ from recoup.log.jsonlines import JsonLinesLog
 from recoup.log.kuairand import KuaiRandLog
 from recoup.log.mapping import ColumnMapping
 from recoup.log.mind import MindLog
-from recoup.log.open import LogConfig, open_log
+from recoup.log.open import LogConfig, LogRun, open_log
 from recoup.log.open_bandit import OpenBanditLog
 from recoup.log.parquet import ParquetLog
 from recoup.log.recbole import RecBoleLog, movielens_folder
@@ -21,6 +22,8 @@ __all__ = [
     "AvazuLog",
     "BATCH_SAMPLES",
     "ColumnMapping",
+    "ConvertOptions",
+    "Converted",
     "CriteoLog",
     "CsvLog",
     "EbnerdLog",
@@ -28,6 +31,7 @@ __all__ = [
     "KuaiRandLog",
     "LogConfig",
     "LogError",
+    "LogRun",
     "LogSource",
     "MindLog",
     "OpenBanditLog",
@@ -38,6 +42,7 @@ __all__ = [
     "SyntheticLog",
     "SyntheticSource",
     "conform",
+    "convert_log",
     "movielens_folder",
     "open_log",
     "synthetic_schema",

@@ -60,9 +60,6 @@ def write_csv(path, table, opener=open):
     with opener(path, "wt") as file:
         file.write(",".join(table.column_names) + "\n")
         for row in table.to_pylist():
-            cells = (
-                " ".join(map(str, v)) if isinstance(v, list) else "" if v is None else str(v) for v in row.values()
-            )
             file.write(",".join(map(as_cell, row.values())) + "\n")
     return CsvLog(path=str(path), schema=SCHEMA)
 

@@ -1,0 +1,91 @@
+"""`recoup log`: list and convert log sources, and carry a log through Kafka."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from recoup.log import LogConfig, LogSource
+
+log = typer.Typer(help="Log sources: list them, look at one, convert one to canonical Parquet.", no_args_is_help=True)
+
+Config = Annotated[Path, typer.Argument(help="TOML file with a 'log' table; its 'kind' names the format.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override: key.path=value, such as log.path=data/train.txt.")
+]
+
+_KINDS = {
+    "recbole": "folder of RecBole atomic files (.inter, .user, .item)",
+    "kuairand": "folder of KuaiRand CSV files (log, user and video features)",
+    "criteo": "Criteo Kaggle or Terabyte TSV, 40 fields without a header",
+    "mind": "folder with MIND behaviors.tsv and news.tsv",
+    "ebnerd": "folder with EB-NeRD behaviors.parquet and history.parquet",
+    "avazu": "Avazu CSV, 24 fields with a header",
+    "open_bandit": "folder with Open Bandit <campaign>.csv and item_context.csv",
+    "parquet": "your row-per-sample Parquet: file, folder or Hive folder, with a schema",
+    "csv": "your CSV or TSV, with a schema and a column mapping",
+    "jsonlines": "your JSON lines, with a schema and a column mapping",
+    "synthetic": "drawn from a seed: recd-like unless set otherwise",
+}
+
+
+@log.command("list")
+def list_sources(
+    config: Annotated[Path | None, typer.Argument(help="TOML file with a 'log' table; none: list formats.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """List the formats Recoup reads, or the files and columns of one log.
+
+    Example: recoup log list recipes/kuairand.toml --set log.path=data/kuairand
+    """
+    if config is None:
+        for kind, text in _KINDS.items():
+            typer.echo(f"{kind:12} {text}")
+        return
+    source = _open(config, overrides)[1]
+    facts = source.describe()
+    for path in facts.get("files", []):
+        typer.echo(f"file     {path}")
+    typer.echo(f"bytes    {source.num_bytes if source.num_bytes is not None else 'none, drawn from a seed'}")
+    schema = source.schema
+    typer.echo(f"key      {schema.key} ({schema.key_type}), time {schema.time}")
+    typer.echo(f"event id {schema.event_id or 'none: repeats are not removed'}")
+    typer.echo(f"labels   {', '.join(schema.labels)}")
+    typer.echo(f"dense    {', '.join(schema.dense_names) or 'none'}")
+    for group in schema.groups:
+        typer.echo(f"{'group ' + group.name if group.name else 'ungrouped'}: {', '.join(group.features)}")
+    for name, tokens in facts.get("vocabularies", {}).items():
+        typer.echo(f"words    {name}: {len(tokens)} ({', '.join(tokens[:5])}{', ...' if len(tokens) > 5 else ''})")
+
+
+@log.command("convert")
+def convert(
+    config: Config,
+    target: Annotated[Path, typer.Argument(help="Folder to write; it appears whole or not at all.")],
+    overrides: Overrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite/--no-overwrite", help="Replace an existing folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on after a kill.")] = False,
+    part_samples: Annotated[int, typer.Option(min=1, help="Samples a Parquet file.")] = 1 << 20,
+) -> None:
+    """Write a log as canonical row-per-sample Parquet, in its own order.
+
+    Example: recoup log convert recipes/kuairand.toml out/kuairand --set log.path=data/kuairand
+    """
+    from recoup.cli.progress import progress_bars
+    from recoup.core import to_table
+    from recoup.log.convert import ConvertOptions, convert_log
+
+    settings, source = _open(config, overrides)
+    options = ConvertOptions(overwrite=overwrite, resume=resume, part_samples=part_samples)
+    with progress_bars() as progress:
+        done = convert_log(source, to_table(settings), target, options, progress)
+    typer.echo(f"{done.num_samples} samples, {done.num_parts} parts, {done.num_bytes} bytes in {target}")
+
+
+def _open(config: Path, overrides: list[str] | None) -> "tuple[LogConfig, LogSource]":
+    from recoup.core import load_config
+    from recoup.log import LogRun, open_log
+
+    run = load_config(LogRun, config, overrides or ())
+    return run.log, open_log(run.log)
