@@ -1,1 +1,32 @@
-"""TODO: one line."""
+"""The session table: one row = one session, each version of a dedup group once, in Parquet that any engine reads."""
+
+from recoup.table.build import BuildConfig, build_table
+from recoup.table.encode import SessionEncoder, encode_sessions
+from recoup.table.errors import TableError
+from recoup.table.flatten import flatten_rows
+from recoup.table.histories import HistoryFeature, with_histories
+from recoup.table.layout import row_schema
+from recoup.table.manifest import Counts, Manifest, Part, RowGroup
+from recoup.table.session_table import SessionTable, open_table
+from recoup.table.sessions import SessionRule
+from recoup.table.writer import WriterConfig
+
+__all__ = [
+    "BuildConfig",
+    "Counts",
+    "HistoryFeature",
+    "Manifest",
+    "Part",
+    "RowGroup",
+    "SessionEncoder",
+    "SessionRule",
+    "SessionTable",
+    "TableError",
+    "WriterConfig",
+    "build_table",
+    "encode_sessions",
+    "flatten_rows",
+    "open_table",
+    "row_schema",
+    "with_histories",
+]

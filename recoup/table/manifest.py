@@ -1,0 +1,110 @@
+"""The manifest of a session table: what the folder holds. Written last, by rename: its presence is the commit.
+
+A file that the manifest does not name is not part of the table. Form: JSON, `docs/format.md`.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from recoup.core import ConfigError, from_table, to_table, write_json_atomic
+from recoup.schema import Schema
+from recoup.table.errors import TableError
+from recoup.table.histories import HistoryFeature
+from recoup.table.sessions import SessionRule
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+PARTS = "parts"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowGroup:
+    """What one Parquet row group holds."""
+
+    rows: int
+    samples: int
+    bytes: int
+    """Uncompressed size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One Parquet file of the table."""
+
+    name: str
+    """File name in the folder `parts`."""
+    rows: int
+    samples: int
+    bytes: int
+    """Size of the file."""
+    checksum: str
+    """BLAKE2b-128 of the file, hexadecimal."""
+    first_start: int
+    """Least session start, ms."""
+    last_start: int
+    """Greatest session start, ms."""
+    row_groups: tuple[RowGroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """What the builder counted."""
+
+    samples: int = 0
+    sessions: int = 0
+    rows: int = 0
+    repeated: int = 0
+    """Samples left out: same key, time and event id as another."""
+    late: int = 0
+    """Samples left out: arrived later than the allowed lateness."""
+    sampled_out: int = 0
+    """Samples of sessions that whole-session sampling left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """The table's whole description; `parts` are in reading order."""
+
+    format_version: int = FORMAT_VERSION
+    generation: int = 0
+    """Grows by one with every build into the folder; part names carry it."""
+    schema: Schema
+    sessions: SessionRule
+    histories: tuple[HistoryFeature, ...] = ()
+    order: Literal["time", "key"] = "time"
+    """`time`: rows by (session start, key, chunk); `key`: by (key, session start, chunk)."""
+    counts: Counts = field(default_factory=Counts)
+    parts: tuple[Part, ...] = ()
+    source: str = ""
+    """The log it was built from, as JSON."""
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Commit the table: every part must be written and flushed before."""
+    write_json_atomic(folder / MANIFEST, to_table(manifest))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of the table in `folder`.
+
+    Raises:
+        TableError: there is none, it is damaged, or it is of another format version.
+    """
+    path = folder / MANIFEST
+    try:
+        table: Any = json.loads(path.read_bytes())
+    except FileNotFoundError as err:
+        raise TableError(
+            f"expected a session table in '{folder}', got no {MANIFEST}: build it with 'table build'"
+        ) from err
+    except (OSError, ValueError) as err:
+        raise TableError(f"expected JSON in '{path}', got: {err}") from err
+    version = table.get("format_version") if isinstance(table, dict) else None
+    if version != FORMAT_VERSION:
+        raise TableError(f"expected format version {FORMAT_VERSION} in '{path}', got {version!r}: rebuild the table")
+    try:
+        return from_table(Manifest, table, where=str(path))
+    except ConfigError as err:
+        raise TableError(str(err)) from err

@@ -1,0 +1,115 @@
+"""An open session table: its manifest, its rows, its samples, and its export to ordinary row-per-sample Parquet."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recoup.core import Progress, no_progress, sync_folder, temporary_path
+from recoup.schema import Schema, sample_schema
+from recoup.table.errors import TableError
+from recoup.table.flatten import flatten_rows
+from recoup.table.layout import row_schema
+from recoup.table.manifest import PARTS, Manifest, read_manifest
+from recoup.table.order import as_declared, sort_stream
+
+_ROWS = 256  # sessions decoded at a time: a few thousand samples
+
+
+class SessionTable:
+    """A committed table; immutable."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the manifest.
+
+        Raises:
+            TableError: there is no complete table in `path`.
+        """
+        self.path = path
+        self.manifest: Manifest = read_manifest(path)
+
+    @property
+    def schema(self) -> Schema:
+        """What a sample is, histories included."""
+        return self.manifest.schema
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in all parts."""
+        return self.manifest.counts.samples
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all parts."""
+        return sum(part.bytes for part in self.manifest.parts)
+
+    def part_path(self, name: str) -> Path:
+        """Return the path of the part called `name`."""
+        return self.path / PARTS / name
+
+    def iter_rows(self, *, batch_rows: int = _ROWS, verify_pages: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in table order, in bounded memory.
+
+        Raises:
+            TableError: a part is missing or damaged.
+        """
+        target = row_schema(self.schema)
+        for part in self.manifest.parts:
+            path = self.part_path(part.name)
+            try:
+                with pq.ParquetFile(path, page_checksum_verification=verify_pages) as file:
+                    for batch in file.iter_batches(batch_size=batch_rows):
+                        yield as_declared(batch, target)
+            except (OSError, pa.ArrowException) as err:
+                raise TableError(f"part '{path}' cannot be read: {err}: restore it or rebuild the table") from err
+
+    def iter_samples(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield all samples in table order as batches of `sample_schema(schema)`."""
+        for rows in self.iter_rows():
+            yield flatten_rows(rows, self.schema, columns)
+
+    def export_rows(
+        self,
+        path: Path,
+        *,
+        order: Literal["time", "session"] = "time",
+        memory_bytes: int = 512_000_000,
+        progress: Progress = no_progress,
+    ) -> int:
+        """Write the same samples as ordinary row-per-sample Parquet (zstd) to one file, and return its size.
+
+        Args:
+            path: the file; written under a temporary name, then renamed.
+            order: "time" = as an ordinary log, sessions interleaved; "session" = clustered, as the table is.
+            memory_bytes: limit of the sort.
+            progress: called as ("export rows", samples done, samples).
+        """
+        schema = sample_schema(self.schema)
+        batches = self.iter_samples()
+        if order == "time":
+            spill = path.with_name(f".{path.name}.spill")
+            columns = (self.schema.time, self.schema.key)
+            batches = sort_stream(batches, schema, columns, memory_bytes=memory_bytes, spill=spill, batch_rows=16384)
+        temporary = temporary_path(path)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        done = 0
+        options: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "use_dictionary": False}
+        with pq.ParquetWriter(temporary, schema, **options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                done += batch.num_rows
+                progress("export rows", done, self.num_samples)
+        temporary.replace(path)
+        sync_folder(path.parent)
+        return path.stat().st_size
+
+
+def open_table(path: Path | str) -> SessionTable:
+    """Open the session table in the folder `path`.
+
+    Raises:
+        TableError: there is no complete table there.
+    """
+    return SessionTable(Path(path))

@@ -1,0 +1,162 @@
+"""Write rows as Parquet parts: zstd, no dictionary, page checksums, row groups of whole rows capped in bytes.
+
+A part is written under a hidden temporary name, flushed, and renamed; the manifest names it later. ID columns are
+delta-packed where that is smaller than zstd alone (starts, lengths and inverses are runs of small numbers).
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recoup.core import sync_folder, temporary_path
+from recoup.table.layout import NUM_SAMPLES, START
+from recoup.table.manifest import PARTS, Part, RowGroup
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriterConfig:
+    """How parts are laid out."""
+
+    row_group_bytes: int = 32 << 20
+    """A row group is closed before it passes this uncompressed size (one row may be larger)."""
+    part_bytes: int = 1 << 30
+    """A part is closed once its row groups' uncompressed size passes this."""
+    compression_level: int = 3
+    """Of zstd."""
+
+
+class TableWriter:
+    """Write rows in order into parts of a folder; `close` returns what was written. Not a commit."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, config: WriterConfig, *, prefix: str = "part") -> None:
+        """Create the folder of the parts."""
+        self._folder = folder / PARTS
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._schema = schema
+        self._config = config
+        self._prefix = prefix
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._open: _OpenPart | None = None
+        self._parts: list[Part] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Append rows; a row group is written when its bytes are together."""
+        for piece in _pieces(rows, self._config.row_group_bytes):
+            size = piece.nbytes
+            if self._waiting and self._waiting_bytes + size > self._config.row_group_bytes:
+                self._flush()
+            self._waiting.append(piece)
+            self._waiting_bytes += size
+
+    def close(self) -> tuple[Part, ...]:
+        """Write what waits, close the last part, and return all parts; a table without rows has one empty part."""
+        self._flush()
+        if self._open is None and not self._parts:
+            self._open = _OpenPart(self._path(), self._schema, self._config)
+        self._close_part()
+        sync_folder(self._folder)
+        return tuple(self._parts)
+
+    def _path(self) -> Path:
+        return self._folder / f"{self._prefix}-{len(self._parts):05d}.parquet"
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        if self._open is None:
+            self._open = _OpenPart(self._path(), self._schema, self._config)
+        self._open.write(pa.Table.from_batches(self._waiting, self._schema))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        if self._open.bytes >= self._config.part_bytes:
+            self._close_part()
+
+    def _close_part(self) -> None:
+        if self._open is not None:
+            self._parts.append(self._open.close())
+            self._open = None
+
+
+class _OpenPart:
+    def __init__(self, path: Path, schema: pa.Schema, config: WriterConfig) -> None:
+        self._path = path
+        self._temporary = temporary_path(path)
+        encodings = {name: "DELTA_BINARY_PACKED" for name in _packed(schema)}
+        self._writer = pq.ParquetWriter(
+            self._temporary,
+            schema,
+            compression="zstd",
+            compression_level=config.compression_level,
+            use_dictionary=False,
+            column_encoding=encodings,
+            write_page_checksum=True,
+            write_statistics=["session_start", "session_key"],
+        )
+        self.bytes = 0
+        self._groups: list[RowGroup] = []
+        self._starts: list[int] = []
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        samples = int(np.sum(rows.column(NUM_SAMPLES).to_numpy()))
+        self._groups.append(RowGroup(rows=rows.num_rows, samples=samples, bytes=rows.nbytes))
+        start = rows.column(START).to_numpy()
+        self._starts += [int(start.min()), int(start.max())]
+        self.bytes += rows.nbytes
+
+    def close(self) -> Part:
+        self._writer.close()
+        checksum = file_checksum(self._temporary, flush=True)
+        size = self._temporary.stat().st_size
+        self._temporary.replace(self._path)
+        return Part(
+            name=self._path.name,
+            rows=sum(group.rows for group in self._groups),
+            samples=sum(group.samples for group in self._groups),
+            bytes=size,
+            checksum=checksum,
+            first_start=min(self._starts, default=0),
+            last_start=max(self._starts, default=0),
+            row_groups=tuple(self._groups),
+        )
+
+
+def file_checksum(path: Path, *, flush: bool = False) -> str:
+    """Return the BLAKE2b-128 of a file, hexadecimal; with `flush`, after its data reached the disk."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        if flush:
+            os.fsync(file.fileno())
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_parts(
+    folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema, config: WriterConfig, *, prefix: str = "part"
+) -> tuple[Part, ...]:
+    """Write all rows of a stream and return the parts."""
+    writer = TableWriter(folder, schema, config, prefix=prefix)
+    for batch in rows:
+        writer.write(batch)
+    return writer.close()
+
+
+def _pieces(rows: pa.RecordBatch, limit: int) -> Iterable[pa.RecordBatch]:
+    if rows.nbytes <= limit or rows.num_rows <= 1:
+        return [rows] if rows.num_rows else []
+    half = rows.num_rows // 2
+    return [*_pieces(rows.slice(0, half), limit), *_pieces(rows.slice(half), limit)]
+
+
+def _packed(schema: pa.Schema) -> list[str]:
+    small = [f.name for f in schema if pa.types.is_list(f.type) and f.type.value_type == pa.int32()]
+    columns = [f"{name}.list.element" for name in (*small, "time")]
+    return [*columns, "session_start", "chunk", "num_samples"]
