@@ -18,7 +18,6 @@ class Selection:
     groups: Groups
     dense: tuple[str, ...]
     labels: tuple[str, ...]
-    time: str
     weighted: frozenset[str]
     may_be_missing: frozenset[str]
     """Sparse and dense features that are empty lists, or 0.0, in files without their column; others are an error."""
@@ -57,7 +56,6 @@ def select(
         groups=(*((name, members) for name, members in groups if members), *((("", loose),) if loose else ())),
         dense=wanted_dense,
         labels=schema.labels,
-        time=schema.time,
         weighted=frozenset(f.name for f in schema.sparse if f.weighted and f.name in wanted),
         may_be_missing=frozenset(optional | set(absent) | set(absent_dense)),
     )

@@ -21,6 +21,7 @@ from recoup.reader.config import ReaderConfig
 from recoup.reader.errors import ReaderError
 from recoup.reader.fragment import Fragment, merge
 from recoup.reader.plan import Span, Stripe, drop_head, num_steps, plan_sequences, plan_stripes
+from recoup.reader.pool import PoolLimits, WorkerPool
 from recoup.reader.position import Position, PositionContext, load_position, save_position
 from recoup.reader.row_groups import ReadableTable, part_digests, part_paths, row_group_slices
 from recoup.reader.selection import select
@@ -96,6 +97,7 @@ class SessionReader:
         self._position = Position()
         self._fetched = 0
         self._plan: _EpochPlan | None = None
+        self._pool: WorkerPool | None = None
 
     @property
     def epoch(self) -> int:
@@ -163,6 +165,17 @@ class SessionReader:
         self._fetched = self._position.num_steps
         self._plan = None
 
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of the running workers, by worker number; none before the first batch is asked for."""
+        return self._pool.pids if self._pool is not None else ()
+
+    def close(self) -> None:
+        """End the worker processes; they start again when a batch is asked for. Without workers: nothing to do."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
     def _begin_epoch(self, epoch: int) -> None:
         self._position = Position(epoch=epoch)
         self._fetched = 0
@@ -211,6 +224,11 @@ class SessionReader:
                 )
 
     def _fragments(self, tasks: Iterator[ReadTask]) -> Generator[Fragment, None, None]:
+        if self.config.num_workers:
+            if self._pool is None:
+                self._pool = WorkerPool(self._job, _limits(self.config))
+            yield from self._pool.read(tasks)
+            return
         for task in tasks:
             yield from self._assembler.read(task)
 
@@ -234,6 +252,16 @@ class SessionReader:
         while step < plan.num_steps:
             yield self._assembler.empty()
             step += 1
+
+
+def _limits(config: ReaderConfig) -> PoolLimits:
+    return PoolLimits(
+        num_workers=config.num_workers,
+        prefetch=config.prefetch,
+        silence_seconds=config.worker_silence_limit.total_seconds(),
+        stall_seconds=config.worker_stall_limit.total_seconds(),
+        max_restarts=config.max_worker_restarts,
+    )
 
 
 def _order(config: ReaderConfig) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from recoup.reader.selection import Selection
 Offsets: TypeAlias = NDArray[np.int32]
 
 MAX_OPEN_FILES = 16
+TIME = "time"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +107,7 @@ class StripeFiles:
 
     def _columns(self, found: Sequence[str], path: str) -> list[str]:
         selection = self._selection
-        names = ["num_samples", "chunk", selection.time, *selection.labels]
+        names = ["num_samples", "chunk", TIME, *selection.labels]
         names += [name for name in selection.dense if _is_there(name, name, found, selection, path)]
         for group, features in selection.groups:
             if group:
@@ -135,11 +136,11 @@ def _is_there(feature: str, column: str, found: Sequence[str], selection: Select
 
 
 def _decode(table: pa.Table, selection: Selection, where: str) -> DecodedStripe:
-    time_off, time = _list_column(table, selection.time)
+    time_off, time = _list_column(table, TIME)
     num_samples = table.column("num_samples").to_numpy().astype(np.int64)
     chunk = table.column("chunk").to_numpy()
     if not np.array_equal(np.diff(time_off), num_samples):
-        raise _damaged(f"num_samples equal to the length of list {selection.time!r}", where)
+        raise _damaged(f"num_samples equal to the length of list {TIME!r}", where)
     groups: dict[str, GroupColumns] = {}
     sparse: dict[str, SparseColumns] = {}
     for group, features in selection.groups:
