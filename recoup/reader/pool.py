@@ -234,7 +234,8 @@ class WorkerPool:
             self.close()
             raise ReaderError(
                 f"expected reader workers that stay alive, got worker {number} (pid {old.process.pid}), which "
-                f"{reason}, after {self._limits.max_restarts} restarts this epoch (max_worker_restarts): was memory short"
+                f"{reason}, after {self._limits.max_restarts} restarts this epoch (max_worker_restarts): "
+                f"was memory short"
             )
         self._workers[number] = self._new_worker()
         for pending in self._pending:
