@@ -1,32 +1,39 @@
-"""Build a session table from a log: sort by key and time (DuckDB, spilling), encode, order by session start, commit.
+"""Build a session table from a log: bucket by key, sort, encode, order by session start, commit.
 
 Guarantee: the folder holds the older complete table or the newer one, at every moment; the manifest is the commit.
+A build that was killed goes on with `resume`: the spool and the finished runs are not made again.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from recoup.core import ConfigError, Progress, no_progress
+from recoup.core import ConfigError, Progress, no_progress, to_table
 from recoup.log import LogSource
 from recoup.schema import sample_schema
+from recoup.table.arrays import IntArray
 from recoup.table.arrival import LatenessFilter
-from recoup.table.encode import SessionEncoder, encode_sessions
 from recoup.table.errors import TableError
-from recoup.table.histories import HistoryFeature
-from recoup.table.layout import CHUNK, KEY, NUM_SAMPLES, START, row_schema
+from recoup.table.histories import HistoryFeature, with_histories
+from recoup.table.layout import row_schema
 from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, read_manifest, write_manifest
-from recoup.table.order import sort_stream
-from recoup.table.sampling import sampled_sessions
+from recoup.table.sampling import key_hashes
 from recoup.table.sessions import SessionRule
+from recoup.table.spool import Spool
+from recoup.table.stages import Encoding, Run, TimeSample, encode_bucket, read_run, rows_in_time_order, write_run
+from recoup.table.stages import write_state as write_spool_state
 from recoup.table.writer import WriterConfig, write_parts
 
-_SPILL = ".spill"
+NUM_BUCKETS = 64
+"""Key buckets and time ranges: a bucket of a 14 GB log is 220 MB, so that it is sorted in memory."""
+_WORK = ".build"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,22 +42,20 @@ class BuildConfig:
 
     sessions: SessionRule = field(default_factory=SessionRule)
     histories: tuple[HistoryFeature, ...] = ()
-    order: Literal["time", "key"] = "time"
-    """Order of the rows: by session start (to train in time order, to split by time), or by key (one sort less)."""
     sample_sessions: float = 1.0
     """Share of whole sessions that is kept."""
     seed: int = 0
     """Of the session sampling."""
     memory_bytes: int = 384_000_000
-    """Limit of the sort's memory; more spills to disk beside the table."""
+    """Memory of a sort; what does not fit goes to disk beside the table."""
     writer: WriterConfig = field(default_factory=WriterConfig)
 
     def __post_init__(self) -> None:
         """Check the sampling and the memory."""
         if not 0.0 < self.sample_sessions <= 1.0:
             raise ConfigError(f"sample_sessions: expected a share in (0, 1], got {self.sample_sessions}")
-        if self.memory_bytes < 100_000_000:
-            raise ConfigError(f"memory_bytes: expected at least 100 MB, got {self.memory_bytes}")
+        if self.memory_bytes < 1_000_000:
+            raise ConfigError(f"memory_bytes: expected at least 1 MB, got {self.memory_bytes}")
 
 
 def build_table(
@@ -59,6 +64,7 @@ def build_table(
     config: BuildConfig,
     *,
     overwrite: bool = False,
+    resume: bool = False,
     progress: Progress = no_progress,
 ) -> Manifest:
     """Build the table of `source` in the folder `path` and return its manifest.
@@ -66,45 +72,34 @@ def build_table(
     Args:
         source: the log, streamed once.
         path: folder of the table; created.
-        config: sessions, histories, order, memory.
+        config: sessions, histories, memory.
         overwrite: replace a complete table that is already there; it stays whole until the new one is committed.
-        progress: called as ("read log", ...) and ("encode sessions", samples, samples read).
+        resume: go on with a build of the same log and configuration that was stopped; a complete table is returned.
+        progress: called as ("read log", ...), ("encode sessions", buckets), ("write table", samples).
     Raises:
-        TableError: a table is already there and `overwrite` is not set, or the disk is full.
+        TableError: a table is already there, a build to resume is of another log, or the disk is full.
         LogError: the log is damaged.
-    Cost: two external sorts; memory is the sort's limit and a few batches.
+    Cost: linear: every sample is spooled once, sorted within its bucket, encoded, written. Disk: less than the log's
+        uncompressed size, freed at the end.
     """
-    generation = _next_generation(path, overwrite=overwrite)
-    spill = path / _SPILL
-    shutil.rmtree(spill, ignore_errors=True)
-    encoder = SessionEncoder(source.schema, config.sessions, config.histories)
-    arrivals = LatenessFilter(source.schema.time, config.sessions.lateness)
-    counter = _Counter(config)
-    samples = sort_stream(
-        arrivals.on_time(source.batches(progress=progress)),
-        sample_schema(source.schema),
-        [name for name in (source.schema.key, source.schema.time, source.schema.event_id) if name],
-        memory_bytes=config.memory_bytes,
-        spill=spill / "samples",
-        batch_rows=8192,
-    )
-    rows = counter.count(encode_sessions(_reported(samples, arrivals, progress), encoder))
-    schema = row_schema(encoder.schema)
-    if config.order == "time":
-        rows = sort_stream(
-            rows, schema, (START, KEY, CHUNK), memory_bytes=config.memory_bytes, spill=spill / "rows", batch_rows=512
-        )
+    generation = _next_generation(path, overwrite=overwrite, resume=resume)
+    if generation is None:
+        return read_manifest(path)
+    work = _Work(path / _WORK, source, config, resume=resume)
+    runs = work.encode(progress)
+    schema = row_schema(with_histories(source.schema, config.histories))
+    counts = work.counts(runs)
+    rows = _reported(rows_in_time_order(runs, schema, work.num_ranges), counts.rows, progress)
     try:
         parts = write_parts(path, rows, schema, config.writer, prefix=f"part-{generation:04d}")
     except OSError as err:
-        raise TableError(f"the table in '{path}' could not be written: {err.strerror}: nothing was committed") from err
+        raise TableError(f"the table in '{path}' could not be written: {err}: nothing was committed") from err
     manifest = Manifest(
         generation=generation,
-        schema=encoder.schema,
+        schema=with_histories(source.schema, config.histories),
         sessions=config.sessions,
         histories=config.histories,
-        order=config.order,
-        counts=counter.counts(encoder, arrivals),
+        counts=counts,
         parts=parts,
         source=json.dumps(source.describe(), sort_keys=True, default=str),
     )
@@ -113,56 +108,116 @@ def build_table(
     return manifest
 
 
-class _Counter:
-    def __init__(self, config: BuildConfig) -> None:
+class _Work:
+    """The folder of a build under way: spool, runs, state."""
+
+    def __init__(self, folder: Path, source: LogSource, config: BuildConfig, *, resume: bool) -> None:
+        self._folder = folder
+        self._source = source
         self._config = config
-        self._rows = 0
-        self._samples = 0
-        self._sampled_out = 0
-        self._sessions = 0
-
-    def count(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in rows:
-            kept = batch
-            if self._config.sample_sessions < 1.0:
-                keep = sampled_sessions(batch, self._config.sample_sessions, self._config.seed)
-                kept = batch.filter(pa.array(keep))
-            samples = int(kept.column(NUM_SAMPLES).to_numpy().sum())
-            self._sampled_out += int(batch.column(NUM_SAMPLES).to_numpy().sum()) - samples
-            self._samples += samples
-            self._rows += kept.num_rows
-            self._sessions += int((kept.column(CHUNK).to_numpy() == 0).sum())
-            if kept.num_rows:
-                yield kept
-
-    def counts(self, encoder: SessionEncoder, arrivals: LatenessFilter) -> Counts:
-        return Counts(
-            samples=self._samples,
-            sessions=self._sessions,
-            rows=self._rows,
-            repeated=encoder.num_repeated,
-            late=arrivals.num_late,
-            sampled_out=self._sampled_out,
+        self._fingerprint = _fingerprint(source, config)
+        self._spool = Spool(
+            folder, sample_schema(source.schema), NUM_BUCKETS, memory_bytes=min(64_000_000, config.memory_bytes // 4)
         )
+        self._state = self._load() if resume else None
+        if self._state is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.num_ranges = NUM_BUCKETS
+
+    def encode(self, progress: Progress) -> list[Run]:
+        """Return the runs of all buckets; those of an earlier attempt are taken as they are."""
+        if self._state is None:
+            self._fill(progress)
+        else:
+            self._spool.reopen(self._state["bytes"])
+        assert self._state is not None
+        config = self._config
+        encoding = Encoding(
+            schema=self._source.schema,
+            rule=config.sessions,
+            histories=config.histories,
+            sample_sessions=config.sample_sessions,
+            seed=config.seed,
+            memory_bytes=config.memory_bytes,
+        )
+        runs: list[Run] = []
+        for bucket in range(NUM_BUCKETS):
+            runs.append(self._run(bucket, encoding, self._state["bounds"]))
+            progress("encode sessions", bucket + 1, NUM_BUCKETS)
+        return runs
+
+    def counts(self, runs: list[Run]) -> Counts:
+        """Return what all stages counted."""
+        assert self._state is not None
+        names = ("samples", "sessions", "rows", "repeated", "sampled_out")
+        totals = {name: sum(getattr(run.counts, name) for run in runs) for name in names}
+        return Counts(late=self._state["late"], **totals)
+
+    def _run(self, bucket: int, encoding: Encoding, bounds: list[int]) -> Run:
+        path = self._folder / f"run-{bucket:04d}.arrow"
+        if path.exists():
+            return read_run(path)
+        pieces, counts = encode_bucket(self._spool, bucket, encoding, bounds)
+        if self._spool.in_memory:
+            return Run(tuple(pieces), path, counts)
+        return write_run(path, pieces, counts)
+
+    def _fill(self, progress: Progress) -> None:
+        schema = self._source.schema
+        arrivals = LatenessFilter(schema.time, self._config.sessions.lateness)
+        times = TimeSample()
+
+        def bucket_of(batch: pa.RecordBatch) -> IntArray:
+            times.add(batch, schema.time)
+            return (key_hashes(batch.column(schema.key)) % np.uint64(NUM_BUCKETS)).astype(np.int64)
+
+        self._spool.fill(arrivals.on_time(self._source.batches(progress=progress)), bucket_of)
+        self._state = {
+            "fingerprint": self._fingerprint,
+            "bounds": times.bounds(NUM_BUCKETS),
+            "late": arrivals.num_late,
+            "bytes": self._spool.bytes.tolist(),
+        }
+        if not self._spool.in_memory:
+            write_spool_state(self._folder, self._state)
+
+    def _load(self) -> dict[str, Any] | None:
+        path = self._folder / "state.json"
+        if not path.exists():
+            return None
+        state = json.loads(path.read_bytes())
+        if state["fingerprint"] != self._fingerprint:
+            raise TableError(
+                f"expected a stopped build of the same log and settings in '{self._folder}', got another: "
+                "build without --resume to start again"
+            )
+        return state
 
 
-def _reported(
-    batches: Iterable[pa.RecordBatch], arrivals: LatenessFilter, progress: Progress
-) -> Iterator[pa.RecordBatch]:
+def _fingerprint(source: LogSource, config: BuildConfig) -> str:
+    facts = [source.describe(), to_table(source.schema), to_table(config)]
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+
+
+def _reported(rows: Iterable[pa.RecordBatch], total: int, progress: Progress) -> Iterator[pa.RecordBatch]:
     done = 0
-    for batch in batches:
-        done += batch.num_rows
-        progress("encode sessions", done, arrivals.num_samples - arrivals.num_late)
+    for batch in rows:
         yield batch
+        done += batch.num_rows
+        progress("write table", done, total)
 
 
-def _next_generation(path: Path, *, overwrite: bool) -> int:
+def _next_generation(path: Path, *, overwrite: bool, resume: bool) -> int | None:
     if not (path / MANIFEST).exists():
         path.mkdir(parents=True, exist_ok=True)
         return 0
-    if not overwrite:
-        raise TableError(f"expected no table in '{path}', got a complete one: use --overwrite, or another folder")
-    return read_manifest(path).generation + 1
+    if overwrite:
+        return read_manifest(path).generation + 1
+    if resume:
+        return None
+    raise TableError(
+        f"expected no table in '{path}', got a complete one: use --overwrite to replace it or --resume to keep it"
+    )
 
 
 def _remove_strays(path: Path, manifest: Manifest) -> None:
@@ -170,4 +225,4 @@ def _remove_strays(path: Path, manifest: Manifest) -> None:
     for file in (path / PARTS).iterdir():
         if file.name not in named:
             file.unlink(missing_ok=True)
-    shutil.rmtree(path / _SPILL, ignore_errors=True)
+    shutil.rmtree(path / _WORK, ignore_errors=True)

@@ -6,7 +6,7 @@ A file that the manifest does not name is not part of the table. Form: JSON, `do
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from recoup.core import ConfigError, from_table, to_table, write_json_atomic
 from recoup.schema import Schema
@@ -65,7 +65,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """The table's whole description; `parts` are in reading order."""
+    """The table's whole description; `parts` are in reading order, rows by (start, key, chunk)."""
 
     format_version: int = FORMAT_VERSION
     generation: int = 0
@@ -73,8 +73,6 @@ class Manifest:
     schema: Schema
     sessions: SessionRule
     histories: tuple[HistoryFeature, ...] = ()
-    order: Literal["time", "key"] = "time"
-    """`time`: rows by (session start, key, chunk); `key`: by (key, session start, chunk)."""
     counts: Counts = field(default_factory=Counts)
     parts: tuple[Part, ...] = ()
     source: str = ""

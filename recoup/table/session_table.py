@@ -1,19 +1,24 @@
 """An open session table: its manifest, its rows, its samples, and its export to ordinary row-per-sample Parquet."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recoup.core import Progress, no_progress, sync_folder, temporary_path
 from recoup.schema import Schema, sample_schema
+from recoup.table.arrays import IntArray
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
 from recoup.table.layout import row_schema
 from recoup.table.manifest import PARTS, Manifest, read_manifest
-from recoup.table.order import as_declared, sort_stream
+from recoup.table.order import as_declared
+from recoup.table.spool import Spool
+from recoup.table.stages import TimeSample, sort_indices
 
 _ROWS = 256  # sessions decoded at a time: a few thousand samples
 
@@ -44,6 +49,12 @@ class SessionTable:
     def num_bytes(self) -> int:
         """Size of all parts."""
         return sum(part.bytes for part in self.manifest.parts)
+
+    @property
+    def manifest_bytes(self) -> int:
+        """Uncompressed size of the samples as rows, about: what the row groups hold, each sample its own lists."""
+        repeats = 16  # DESIGN section 10: a session's mean length bounds what encoding saves on the standard log
+        return repeats * sum(group.bytes for part in self.manifest.parts for group in part.row_groups)
 
     def part_path(self, name: str) -> Path:
         """Return the path of the part called `name`."""
@@ -87,11 +98,7 @@ class SessionTable:
             progress: called as ("export rows", samples done, samples).
         """
         schema = sample_schema(self.schema)
-        batches = self.iter_samples()
-        if order == "time":
-            spill = path.with_name(f".{path.name}.spill")
-            columns = (self.schema.time, self.schema.key)
-            batches = sort_stream(batches, schema, columns, memory_bytes=memory_bytes, spill=spill, batch_rows=16384)
+        batches = self._in_time_order(path, memory_bytes) if order == "time" else self.iter_samples()
         temporary = temporary_path(path)
         temporary.parent.mkdir(parents=True, exist_ok=True)
         done = 0
@@ -104,6 +111,27 @@ class SessionTable:
         temporary.replace(path)
         sync_folder(path.parent)
         return path.stat().st_size
+
+    def _in_time_order(self, path: Path, memory_bytes: int) -> Iterator[pa.RecordBatch]:
+        schema, time = self.schema, self.schema.time
+        sample = TimeSample()
+        for batch in self.iter_samples([time]):
+            sample.add(batch, time)
+        num_ranges = 1 + self.manifest_bytes // max(1, memory_bytes // 8)
+        bounds = np.array(sample.bounds(num_ranges), dtype=np.int64)
+
+        def range_of(batch: pa.RecordBatch) -> IntArray:
+            return np.searchsorted(bounds, batch.column(time).to_numpy(zero_copy_only=False), side="right")
+
+        folder = path.with_name(f".{path.name}.spill")
+        spool = Spool(folder, sample_schema(schema), num_ranges, memory_bytes=memory_bytes // 4)
+        try:
+            spool.fill(self.iter_samples(), range_of)
+            for number in range(num_ranges):
+                table = pa.Table.from_batches(spool.read(number), sample_schema(schema)).combine_chunks()
+                yield from table.take(sort_indices(table, [time, schema.key])).to_batches(max_chunksize=8192)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_table(path: Path | str) -> SessionTable:
