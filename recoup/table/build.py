@@ -32,7 +32,7 @@ from recoup.table.stages import write_state as write_spool_state
 from recoup.table.writer import WriterConfig, write_parts
 
 NUM_BUCKETS = 64
-"""Key buckets and time ranges: a bucket of a 14 GB log is 220 MB, so that it is sorted in memory."""
+"""Key buckets: one of a 14 GB log is 220 MB, so that it is sorted in memory."""
 _WORK = ".build"
 
 
@@ -122,7 +122,11 @@ class _Work:
         self._state = self._load() if resume else None
         if self._state is None:
             shutil.rmtree(folder, ignore_errors=True)
-        self.num_ranges = NUM_BUCKETS
+
+    @property
+    def num_ranges(self) -> int:
+        """Time ranges: one is sorted in memory even if nothing repeats."""
+        return 1 + int(self._spool.bytes.sum()) // max(1, self._config.memory_bytes // 2)
 
     def encode(self, progress: Progress) -> list[Run]:
         """Return the runs of all buckets; those of an earlier attempt are taken as they are."""
@@ -174,7 +178,7 @@ class _Work:
         self._spool.fill(arrivals.on_time(self._source.batches(progress=progress)), bucket_of)
         self._state = {
             "fingerprint": self._fingerprint,
-            "bounds": times.bounds(NUM_BUCKETS),
+            "bounds": times.bounds(self.num_ranges),
             "late": arrivals.num_late,
             "bytes": self._spool.bytes.tolist(),
         }
