@@ -9,6 +9,7 @@ from recoup.log.ebnerd import EbnerdLog
 from recoup.log.errors import LogError
 from recoup.log.jsonlines import JsonLinesLog
 from recoup.log.kuairand import KuaiRandLog
+from recoup.log.landing import LandedLog
 from recoup.log.mapping import ColumnMapping
 from recoup.log.mind import MindLog
 from recoup.log.open import LogConfig, LogRun, open_log
@@ -29,6 +30,7 @@ __all__ = [
     "EbnerdLog",
     "JsonLinesLog",
     "KuaiRandLog",
+    "LandedLog",
     "LogConfig",
     "LogError",
     "LogRun",

@@ -9,6 +9,7 @@ from recoup.log.csv import CsvLog, open_csv
 from recoup.log.ebnerd import EbnerdLog, open_ebnerd
 from recoup.log.jsonlines import JsonLinesLog, open_jsonlines
 from recoup.log.kuairand import KuaiRandLog, open_kuairand
+from recoup.log.landing import LandedLog, open_landed
 from recoup.log.mind import MindLog, open_mind
 from recoup.log.open_bandit import OpenBanditLog, open_open_bandit
 from recoup.log.parquet import ParquetLog, open_parquet
@@ -27,6 +28,7 @@ LogConfig: TypeAlias = (
     | ParquetLog
     | CsvLog
     | JsonLinesLog
+    | LandedLog
     | SyntheticLog
 )
 
@@ -53,6 +55,8 @@ def open_log(config: LogConfig) -> LogSource:
         return open_csv(config)
     if isinstance(config, JsonLinesLog):
         return open_jsonlines(config)
+    if isinstance(config, LandedLog):
+        return open_landed(config)
     return _open_published(config)
 
 

@@ -68,6 +68,8 @@ def as_floats(array: pa.Array, where: Where) -> pa.Array:
     """
     _refuse_null(array, where, "a number", remedy="set missing = 'empty' to read it as 0.0")
     kind = array.type
+    if kind == pa.null():
+        return pa.nulls(0, pa.float32())
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not (numeric or _is_text(kind) or pa.types.is_decimal(kind)):
         raise where.error(f"expected numbers, got {kind}")
