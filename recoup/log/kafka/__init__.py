@@ -3,7 +3,7 @@
 from recoup.log.kafka.lander import LandConfig, Landed, land
 from recoup.log.kafka.messages import DeadLetter, decode_messages, encode_samples
 from recoup.log.kafka.partition import murmur2_partition, murmur2_partitions
-from recoup.log.kafka.producer import ProduceConfig, Produced, produce
+from recoup.log.kafka.producer import ProduceConfig, Produced, produce, send_messages
 from recoup.log.kafka.topic import KafkaTopic
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "murmur2_partition",
     "murmur2_partitions",
     "produce",
+    "send_messages",
 ]

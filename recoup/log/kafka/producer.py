@@ -8,6 +8,7 @@ messages (remove repeats by event ID when the table is built).
 import json
 import random
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -58,13 +59,18 @@ def produce(source: LogSource, config: ProduceConfig, progress: Progress = no_pr
     Raises:
         LogError: a message was not acknowledged, or no broker answered.
     """
+    batches = source.batches(progress=progress, batch_samples=1024)
+    return send_messages((pair for batch in batches for pair in encode_samples(batch, source.schema)), config)
+
+
+def send_messages(messages: Iterable[tuple[bytes, bytes]], config: ProduceConfig) -> Produced:
+    """Send (key, value) pairs and wait until all are acknowledged (see `produce`)."""
     sender = _Sender(config)
     num_samples = num_bytes = 0
-    for batch in source.batches(progress=progress, batch_samples=1024):
-        for key, value in encode_samples(batch, source.schema):
-            sender.send(key, value)
-            num_bytes += len(key) + len(value)
-        num_samples += batch.num_rows
+    for key, value in messages:
+        sender.send(key, value)
+        num_samples += 1
+        num_bytes += len(key) + len(value)
     sender.finish()
     return Produced(num_samples=num_samples, num_bytes=num_bytes, sent_bytes=sender.sent_bytes)
 
