@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from recoup.core import ConfigError
 from recoup.emulate.machine import JobTimes
-from recoup.planner import ClusterCosts, optimal_save_interval, save_interval_for_pls
+from recoup.planner import ClusterCosts, optimal_save_interval, save_interval_for_pls, save_interval_for_share
 
 PolicyName: TypeAlias = Literal["none", "scar", "mfu", "ssu", "adagrad_change"]
 
@@ -13,6 +13,8 @@ PRIORITY_FRACTION = 0.125
 """r: the part of the large tables' rows saved each r T_save. Source: CPR (arXiv 2011.02999)."""
 LARGE_TABLES = 7
 """Tables saved by priority, the largest; the others are saved whole each time. Source: CPR, 7 of Criteo's 26."""
+SAVE_SHARE = 0.1
+"""Recoup saves so often that saves cost a tenth of what loading and rescheduling cost at failures (our choice)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,8 +23,9 @@ class Strategy:
 
     name: str
     recovery: Literal["full", "partial"]
-    interval: Literal["optimal", "pls"]
-    """T_save: the optimum of full recovery, or the one that keeps the PLS budget."""
+    interval: Literal["optimal", "pls", "affordable"]
+    """T_save: the optimum of full recovery; the one that keeps the PLS budget; or, if that is shorter, the one at which
+    saves cost `SAVE_SHARE` of what failures cost anyway."""
     policy: PolicyName = "none"
     """Which rows are saved first; none = whole tables every T_save."""
     asynchronous: bool = False
@@ -46,11 +49,13 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(name="cpr_mfu", recovery="partial", interval="pls", policy="mfu"),
         Strategy(name="cpr_ssu", recovery="partial", interval="pls", policy="ssu"),
         Strategy(name="adagrad_change", recovery="partial", interval="pls", policy="adagrad_change"),
-        Strategy(name="recoup", recovery="partial", interval="pls", policy="mfu", asynchronous=True),
-        Strategy(name="recoup_spare", recovery="partial", interval="pls", policy="mfu", asynchronous=True, spare=True),
+        Strategy(name="recoup", recovery="partial", interval="affordable", policy="mfu", asynchronous=True),
+        Strategy(
+            name="recoup_spare", recovery="partial", interval="affordable", policy="mfu", asynchronous=True, spare=True
+        ),
     )
 }
-"""By name. `recoup` is this project's own setting: CPR-MFU with asynchronous saves, and with a spare."""
+"""By name. `recoup` is this project's own setting: CPR-MFU with asynchronous saves as often as they are nearly free."""
 
 
 def strategy(name: str) -> Strategy:
@@ -68,7 +73,8 @@ def save_interval(chosen: Strategy, costs: ClusterCosts, pls_budget: float) -> f
     """Return T_save in seconds: the time in which the volume of all rows is saved once."""
     if chosen.interval == "optimal":
         return optimal_save_interval(costs)
-    return save_interval_for_pls(costs, pls_budget)
+    budgeted = save_interval_for_pls(costs, pls_budget)
+    return budgeted if chosen.interval == "pls" else min(budgeted, save_interval_for_share(costs, SAVE_SHARE))
 
 
 def job_times(

@@ -63,3 +63,16 @@ def partial_overhead(costs: ClusterCosts, save_interval_seconds: float) -> Overh
 def optimal_save_interval(costs: ClusterCosts) -> float:
     """Return the T_save in seconds that makes `full_overhead` least: sqrt(2 O_save T_fail), stall part only."""
     return math.sqrt(2 * costs.stall_seconds * costs.mtbf_seconds)
+
+
+def save_interval_for_share(costs: ClusterCosts, share: float) -> float:
+    """Return the T_save in seconds at which saves cost `share` of what partial recovery costs at failures.
+
+    Where saves hardly stall, a PLS budget alone would save too seldom: quality is to be had for almost nothing.
+
+    Args:
+        costs: the job's constants.
+        share: cost of saves over that of loading and rescheduling, > 0.
+    """
+    per_failure = costs.shard_load_seconds + costs.reschedule_seconds
+    return costs.stall_seconds * costs.mtbf_seconds / (share * per_failure)

@@ -77,7 +77,7 @@ class HashShards:
     num_shards: int
 
     def rows_of(self, table, shard):
-        return torch.arange(shard, self.num_rows[table], self.num_shards)
+        return torch.arange(self.num_rows[table])[shard :: self.num_shards]
 
 
 class MostAccessed:

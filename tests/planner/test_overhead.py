@@ -24,6 +24,7 @@ from recoup.planner import (
     priority_loss_ratio,
     recommend,
     save_interval_for_pls,
+    save_interval_for_share,
     zipf_rates,
 )
 from tests.planner.oracles import simulate_full, simulate_partial, simulate_priority
@@ -143,6 +144,16 @@ def test_weighted_pls_equals_plain_when_shards_fail_alike():
     assert expected_weighted_pls(job, 600.0, shares) == pytest.approx(expected_pls(job, 600.0))
     hot = expected_weighted_pls(job, 600.0, shares, failure_shares=(1, 0, 0, 0))
     assert hot == pytest.approx(expected_pls(job, 600.0) * 4 * 5 / 8)
+
+
+@given(some_costs, st.floats(0.01, 2))
+@settings(max_examples=30, deadline=None)
+def test_saves_cost_the_share_asked_for(job, share):
+    """At the interval for a share, saves cost that share of loading and rescheduling."""
+    if job.shard_load_seconds + job.reschedule_seconds == 0:
+        return
+    overhead = partial_overhead(job, save_interval_for_share(job, share))
+    assert overhead.save == pytest.approx(share * (overhead.load + overhead.reschedule))
 
 
 def test_mtbf_falls_as_one_over_nodes():
