@@ -26,6 +26,7 @@ _KINDS = {
     "parquet": "your row-per-sample Parquet: file, folder or Hive folder, with a schema",
     "csv": "your CSV or TSV, with a schema and a column mapping",
     "jsonlines": "your JSON lines, with a schema and a column mapping",
+    "landed": "folder written by 'recoup log land'",
     "synthetic": "drawn from a seed: recd-like unless set otherwise",
 }
 
@@ -81,6 +82,52 @@ def convert(
     with progress_bars() as progress:
         done = convert_log(source, to_table(settings), target, options, progress)
     typer.echo(f"{done.num_samples} samples, {done.num_parts} parts, {done.num_bytes} bytes in {target}")
+
+
+@log.command("produce")
+def produce_log(
+    config: Annotated[Path, typer.Argument(help="TOML file with the tables 'log' and 'produce'.")],
+    overrides: Overrides = None,
+) -> None:
+    """Send a log to a Kafka topic, keyed by session.
+
+    Example: recoup log produce recipes/kafka.toml --set produce.topic.bootstrap=broker:9092
+    """
+    from recoup.cli.progress import progress_bars
+    from recoup.core import load_config
+    from recoup.log import open_log
+    from recoup.log.kafka import ProduceRun, produce
+
+    run = load_config(ProduceRun, config, overrides or ())
+    with progress_bars() as progress:
+        done = produce(open_log(run.log), run.produce, progress)
+    typer.echo(f"{done.num_samples} samples, {done.num_bytes} bytes, {done.sent_bytes} bytes sent")
+
+
+@log.command("land")
+def land_log(
+    config: Annotated[Path, typer.Argument(help="TOML file with a 'land' table.")],
+    target: Annotated[Path, typer.Argument(help="Landing folder; an existing one is continued, never overwritten.")],
+    overrides: Overrides = None,
+) -> None:
+    """Land a Kafka topic as hourly Parquet segments, exactly once; stop it with Ctrl-C or SIGTERM, or kill it.
+
+    Example: recoup log land recipes/kafka.toml landing --set land.until_end=true
+    """
+    import signal
+    import threading
+
+    from recoup.cli.progress import progress_bars
+    from recoup.core import load_config
+    from recoup.log.kafka import LandRun, land
+
+    run = load_config(LandRun, config, overrides or ())
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with progress_bars() as progress:
+        done = land(run.land, target, progress, stop.is_set)
+    typer.echo(f"{done.num_samples} samples, {done.num_dead} dead letters, {done.num_segments} segments in {target}")
 
 
 def _open(config: Path, overrides: list[str] | None) -> "tuple[LogConfig, LogSource]":

@@ -15,12 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recoup.core import ConfigError, from_table, to_table
+from recoup.core import ConfigError, from_table, to_table, to_toml
 from recoup.log import LandedLog, LogError, ParquetLog, SyntheticGroup, SyntheticLog, open_log
 from recoup.log.kafka import (
     KafkaTopic,
     LandConfig,
+    LandRun,
     ProduceConfig,
+    ProduceRun,
     decode_messages,
     encode_samples,
     land,
@@ -369,6 +371,40 @@ def test_configurations_are_checked_and_survive_toml():
         KafkaTopic(bootstrap="b:1", topic="t", options={"partitioner": "random"})
     with pytest.raises(ConfigError, match="instance < 2, got 2"):
         land_config(topic, instance=2, num_instances=2)
+
+
+def recoup(*arguments):
+    return [sys.executable, "-c", "from recoup.cli.main import main; main()", "log", *map(str, arguments)]
+
+
+def test_the_commands_produce_and_land(topic, tmp_path):
+    """`recoup log produce` sends a log, `recoup log land` lands it; SIGTERM ends a lander well."""
+    source = open_log(make_config(num_samples=300))
+    sending = ProduceRun(log=make_config(num_samples=300), produce=ProduceConfig(topic=topic))
+    landing = LandRun(land=land_config(topic, source.schema, until_end=False))
+    (tmp_path / "send.toml").write_text(to_toml(sending))
+    (tmp_path / "land.toml").write_text(to_toml(landing))
+    sent = subprocess.run(recoup("produce", tmp_path / "send.toml"), capture_output=True, text=True, check=True)
+    assert sent.stdout.startswith("300 samples")
+    process = subprocess.Popen(
+        recoup("land", tmp_path / "land.toml", tmp_path / "landing", "--set", "land.segment_age=100ms"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    while sum(json.loads(path.read_text())["num_samples"] for path in tmp_path.glob("landing/manifests/p*")) < 300:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.terminate()
+    assert "300 samples, 0 dead letters" in process.communicate()[0]
+    assert process.returncode == 0
+    again = subprocess.run(
+        recoup("land", tmp_path / "land.toml", tmp_path / "landing", "--set", "land.until_end=true"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert again.stdout.startswith("0 samples")
 
 
 def test_absent_brokers_are_one_error(tmp_path, monkeypatch):

@@ -78,6 +78,13 @@ class LandConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LandRun:
+    """What the TOML file of `recoup log land` holds."""
+
+    land: LandConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Landed:
     """What one run of a lander committed."""
 

@@ -17,6 +17,7 @@ from recoup.core import ConfigError, Progress, no_progress
 from recoup.log.errors import LogError
 from recoup.log.kafka.messages import encode_samples
 from recoup.log.kafka.topic import KafkaTopic, kafka_library
+from recoup.log.open import LogConfig
 from recoup.log.source import LogSource
 
 _STATISTICS_MS = 200  # how often the client reports what it has sent
@@ -40,6 +41,14 @@ class ProduceConfig:
         """Check ranges."""
         if self.batch_bytes < 1 << 10 or self.linger < timedelta(0):
             raise ConfigError(f"expected batch_bytes >= 1024 and linger >= 0, got {self.batch_bytes} and {self.linger}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProduceRun:
+    """What the TOML file of `recoup log produce` holds."""
+
+    log: LogConfig
+    produce: ProduceConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
