@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from recoup.emulate.learner import Learner
-from recoup.jagged.batch import Batch
+from recoup.jagged import Batch
 from recoup.recovery import RowAccesses
 
 

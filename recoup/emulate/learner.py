@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from recoup.jagged.batch import Batch
+from recoup.jagged import Batch
 
 
 class Rows(Protocol):

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recoup.emulate.errors import EmulationError
-from recoup.jagged.batch import Batch
-from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows
+from recoup.jagged import Batch, InverseKeyedJaggedTensor, JaggedRows
 from recoup.schema import DedupGroup, DenseFeature, Schema, SparseFeature
 
 

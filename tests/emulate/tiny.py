@@ -94,3 +94,8 @@ class MostAccessed:
 
     def saved(self, table, rows):
         self.counts[table][rows] = 0
+
+
+def make_tiny(config, dataset, seed):
+    """Make a tiny learner as `make_trainer` makes a real one."""
+    return TinyLearner(dict(dataset.num_rows), dataset.train.dense.shape[1], seed=seed)
