@@ -12,13 +12,14 @@ import numpy as np
 
 from recoup.log.arrays import NumpyArray
 from recoup.log.random_kernel import (
+    Zipf,
     hash_id,
     new_random,
+    new_zipf,
     next_bits,
     next_uniform,
     signed_part,
-    zipf_constants,
-    zipf_rank,
+    zipf_id,
 )
 
 _MAX_ITEM_LENGTH = 20
@@ -50,9 +51,8 @@ class Rules(NamedTuple):
     shift: NumpyArray
     dense_values: NumpyArray
     dense_effects: NumpyArray
-    zipf: NumpyArray
-    num_ids: int
-    stride: int
+    zipf: Zipf
+    shift_of: NumpyArray
     num_items: int
     end: float
     bias: float
@@ -126,9 +126,8 @@ def new_world(tables: Tables, *, seed: int, num_active: int, numbers: dict[str, 
         shift=tables.shift,
         dense_values=dense_values,
         dense_effects=dense_effects,
-        zipf=zipf_constants(numbers["zipf"], numbers["num_ids"]),
-        num_ids=numbers["num_ids"],
-        stride=_stride(numbers["num_ids"]),
+        zipf=new_zipf(numbers["zipf"], numbers["num_ids"]),
+        shift_of=np.arange(num_features + numbers["num_items"]) * 7919 % numbers["num_ids"],
         num_items=numbers["num_items"],
         end=numbers["end"],
         bias=numbers["bias"],
@@ -196,14 +195,6 @@ def _dense_tables(num_dense: int) -> tuple[NumpyArray, NumpyArray]:
     return values[:num_dense].astype(np.float32), effects[:num_dense] * signs
 
 
-def _stride(num_ids: int) -> int:
-    """Return a factor near the golden section of `num_ids` and coprime to it: rank * stride mod num_ids permutes."""
-    stride = max(1, int(num_ids * 0.6180339887))
-    while np.gcd(stride, num_ids) != 1:
-        stride += 1
-    return stride
-
-
 @numba.njit(cache=True, nogil=True)
 def _draw(rules: Rules, pool: Pool, out: Out, num_samples: int) -> None:
     random = pool.random
@@ -244,32 +235,32 @@ def _draw(rules: Rules, pool: Pool, out: Out, num_samples: int) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _new_id(random: NumpyArray, zipf: NumpyArray, stride: int, num_ids: int, feature: int) -> int:
-    return (zipf_rank(random, zipf) * stride + feature * 7919) % num_ids
-
-
-@numba.njit(cache=True, nogil=True)
 def _new_lists(rules: Rules, pool: Pool, slot: int, group: int) -> None:
-    random, zipf, stride, num_ids = pool.random, rules.zipf, rules.stride, rules.num_ids
+    random = pool.random
+    numbers, chance, own, other, num_ids, stride = rules.zipf
     for feature in range(len(rules.group_of)):
         if rules.group_of[feature] == group:
             length = rules.lengths[feature, next_bits(random) & np.uint64(4095)]
             pool.length[slot, feature] = length
             row = pool.lists[slot, feature]
+            shift = rules.shift_of[feature]
             for j in range(length):
-                row[j] = _new_id(random, zipf, stride, num_ids, feature)
+                new = zipf_id(random, numbers, chance, own, other, stride) + shift
+                row[j] = new if new < num_ids else new - num_ids
     _rate_group(rules, pool, slot, group)
 
 
 @numba.njit(cache=True, nogil=True)
 def _shift_lists(rules: Rules, pool: Pool, slot: int, group: int) -> None:
+    numbers, chance, own, other, num_ids, stride = rules.zipf
     for feature in range(len(rules.group_of)):
         if rules.group_of[feature] == group:
             row = pool.lists[slot, feature]
             last = pool.length[slot, feature] - 1
             for j in range(last):
                 row[j] = row[j + 1]
-            row[last] = _new_id(pool.random, rules.zipf, rules.stride, rules.num_ids, feature)
+            new = zipf_id(pool.random, numbers, chance, own, other, stride) + rules.shift_of[feature]
+            row[last] = new if new < num_ids else new - num_ids
     _rate_group(rules, pool, slot, group)
 
 
@@ -295,7 +286,8 @@ def _rate_group(rules: Rules, pool: Pool, slot: int, group: int) -> None:
 @numba.njit(cache=True, nogil=True)
 def _items(rules: Rules, pool: Pool, out: Out, i: int, slot: int) -> float:
     """Draw the item-side lists of sample `i`; return their and the user's part of the log-odds."""
-    random, zipf, stride, num_ids = pool.random, rules.zipf, rules.stride, rules.num_ids
+    random = pool.random
+    numbers, chance, own, other, num_ids, stride = rules.zipf
     num_features = pool.lists.shape[1]
     user = pool.score[slot].sum()
     tastes = np.zeros(_TASTE)
@@ -310,8 +302,10 @@ def _items(rules: Rules, pool: Pool, out: Out, i: int, slot: int) -> float:
         length = lengths[next_bits(random) & np.uint64(4095)]
         row = out.values[feature, begin : begin + length]
         scale = 1.0 / np.sqrt(length * rules.num_items)
+        shift = rules.shift_of[feature]
         for j in range(length):
-            row[j] = _new_id(random, zipf, stride, num_ids, feature)
+            new = zipf_id(random, numbers, chance, own, other, stride) + shift
+            row[j] = new if new < num_ids else new - num_ids
             bits = hash_id(row[j], feature)
             for k in range(_TASTE):
                 match += tastes[k] * signed_part(bits, k) * scale

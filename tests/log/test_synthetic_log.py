@@ -8,7 +8,7 @@ import pytest
 
 from recoup.core import ConfigError, from_table, to_table
 from recoup.log import SyntheticGroup, SyntheticLog, open_log
-from recoup.log.random_kernel import new_random, zipf_constants, zipf_rank
+from recoup.log.random_kernel import new_random, new_zipf, zipf_id
 from recoup.schema import sample_schema
 
 
@@ -104,19 +104,22 @@ def test_lists_have_the_stated_lengths(recd_like):
     assert np.diff(recd_like["item_3"].combine_chunks().offsets.to_numpy()).mean() == pytest.approx(2, rel=0.03)
 
 
-def test_ids_follow_zipf():
-    """The drawn ranks have the chances of Zipf's law, its head and its tail."""
-    num_ids = 10_000_000
-    state, constants = new_random(1), zipf_constants(1.05, num_ids)
-    ranks = np.array([zipf_rank(state, constants) for _ in range(100_000)])
-    chances = np.arange(1, num_ids + 1, dtype=np.float64) ** -1.05
+@pytest.mark.parametrize(("exponent", "num_ids"), [(1.05, 10_000_000), (0.0, 50_000), (1.0, 100_000), (2.0, 300)])
+def test_ids_follow_zipf(exponent, num_ids):
+    """The drawn IDs have the chances of Zipf's law, its head and its tail, spread over all IDs without collision."""
+    zipf = new_zipf(exponent, num_ids)
+    state = new_random(1)
+    drawn = np.array([zipf_id(state, *zipf[:4], zipf.stride) for _ in range(60_000)])
+    rank_of = np.zeros(num_ids, dtype=np.int64) - 1
+    rank_of[np.arange(num_ids) * zipf.stride % num_ids] = np.arange(num_ids)
+    assert rank_of.min() == 0
+    ranks = rank_of[drawn]
+    chances = np.arange(1, num_ids + 1, dtype=np.float64) ** -exponent
     chances /= chances.sum()
     for rank in (0, 1, 5):
-        assert np.mean(ranks == rank) == pytest.approx(chances[rank], abs=0.004)
-    for bound in (10, 1000, 100_000, 5_000_000):
-        assert np.mean(ranks < bound) == pytest.approx(chances[:bound].sum(), abs=0.006)
-    assert ranks.min() == 0
-    assert ranks.max() < num_ids
+        assert np.mean(ranks == rank) == pytest.approx(chances[rank], abs=0.006)
+    for bound in (10, 200, 17_000, 60_000, 5_000_000):
+        assert np.mean(ranks < bound) == pytest.approx(chances[:bound].sum(), abs=0.009)
 
 
 @pytest.mark.parametrize("batch_samples", [1, 7, 1000, 5000])
