@@ -4,8 +4,9 @@ Data in: a `ReadTask` (stripe, order, cuts). Data out: one fragment a cut, trans
 The same code runs in the training process and in worker processes; it needs no torch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,7 +18,7 @@ from recoup.reader.fragment import Fragment, Rows
 from recoup.reader.order import stripe_order
 from recoup.reader.plan import Stripe
 from recoup.reader.selection import Selection
-from recoup.reader.stripe import DecodedStripe, StripeFiles
+from recoup.reader.stripe import DecodedStripe, GroupColumns, ListBlock, StripeFiles
 from recoup.reader.transforms.config import TransformConfig
 from recoup.reader.transforms.pipeline import Pipeline, compile_transforms
 
@@ -103,33 +104,26 @@ class Assembler:
         return fragment if self._job.dedup else plain(fragment)
 
     def _gather(self, stripe: DecodedStripe, pieces: gather.Pieces, num_samples: int) -> Fragment:
-        selection = self._job.selection
-        sample_off = stripe.sample_off
-
-        def columns(names: tuple[str, ...]) -> NDArray[np.float32]:
-            out_CB = np.empty((len(names), num_samples), dtype=np.float32)
-            for column, name in enumerate(names):
-                gather.gather_column(pieces, sample_off, stripe.per_sample[name], out_CB[column])
+        def columns(source: gather.Buffers, dtype: type[np.generic]) -> NDArray[Any]:
+            out_CB = np.empty((source.addresses.size, num_samples), dtype=dtype)
+            gather.gather_columns(pieces, stripe.sample_off, source.addresses, out_CB)
             return out_CB
 
-        time = np.empty(num_samples, dtype=np.int64)
-        gather.gather_column(pieces, sample_off, stripe.time, time)
         session = np.empty(num_samples, dtype=np.int64)
         gather.gather_sessions(pieces, stripe.session_of_row, session)
         rows: dict[str, Rows] = {}
         inverse: dict[str, NDArray[np.int64]] = {}
-        for group, features in selection.groups:
+        for group, _ in self._job.selection.groups:
+            source = stripe.groups[group]
             if group:
-                inverse[group], piece_rows = _group_rows(stripe, group, pieces, num_samples)
-                for feature in features:
-                    rows[feature] = _gather_windows(stripe, feature, piece_rows, self.pipeline.keep_last[feature])
+                inverse[group], piece_rows = _group_rows(stripe, source, pieces, num_samples)
+                rows |= gather_block(_Windows(stripe, source, piece_rows), source, self.pipeline.keep_last)
             else:
-                for feature in features:
-                    rows[feature] = _gather_lists(stripe, feature, pieces, self.pipeline.keep_last[feature])
+                rows |= gather_block(_Lists(stripe, pieces, num_samples), source, self.pipeline.keep_last)
         return Fragment(
-            dense_FB=columns(selection.dense),
-            labels_LB=columns(selection.labels),
-            time=time,
+            dense_FB=columns(stripe.dense, np.float32),
+            labels_LB=columns(stripe.labels, np.float32),
+            time=columns(stripe.time, np.int64)[0],
             session=session,
             rows=rows,
             inverse=inverse,
@@ -209,57 +203,82 @@ def first_outside(values: NDArray[np.int64], size: int) -> int:
     return -1
 
 
-PieceRows = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """How the features outside every group are gathered."""
+
+    stripe: DecodedStripe
+    pieces: gather.Pieces
+    num_rows: int
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        return self.pieces[0]
+
+    def gather(self, block: ListBlock, keep_last: NDArray[np.int64], out: gather.Out) -> None:
+        columns = (block.value_off.addresses, block.length.addresses, block.values.addresses)
+        gather.gather_lists(self.pieces, self.stripe.sample_off, columns, keep_last, out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """How the features of a dedup group are gathered."""
+
+    stripe: DecodedStripe
+    source: GroupColumns
+    piece_rows: gather.Rows
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        return self.piece_rows[0]
+
+    @property
+    def num_rows(self) -> int:
+        return self.piece_rows[2].size
+
+    def gather(self, block: ListBlock, keep_last: NDArray[np.int64], out: gather.Out) -> None:
+        columns = (
+            block.value_off.addresses,
+            block.start.addresses,
+            block.length.addresses,
+            block.values.addresses,
+        )
+        sizes = (self.source.version_off.size - 1, int(self.source.version_off[-1]))
+        gather.gather_windows(self.piece_rows, sizes, columns, keep_last, out)
+
+
+def gather_block(how: _Lists | _Windows, source: GroupColumns, keep_last: Mapping[str, int]) -> dict[str, Rows]:
+    """Gather all features of a group: one buffer for their values, one call for their rows."""
+    rows = _gather_values(how, source.lists, keep_last, np.int64)
+    if source.weights.features:
+        for name, weights in _gather_values(how, source.weights, keep_last, np.float32).items():
+            rows[name].weights = weights.values
+    return rows
+
+
+def _gather_values(
+    how: _Lists | _Windows, block: ListBlock, keep_last: Mapping[str, int], dtype: type[np.generic]
+) -> dict[str, Rows]:
+    count = len(block.features)
+    first, end = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    num_offsets = block.value_off.owners[0].size
+    values = np.empty(gather.value_bounds(how.row, num_offsets, block.value_off.addresses, first), dtype=dtype)
+    start_FU, length_FU = np.empty((2, count, how.num_rows), dtype=np.int64)
+    keep = np.array([keep_last[name] for name in block.features], dtype=np.int64)
+    how.gather(block, keep, (start_FU, length_FU, values, first, end))
+    return {
+        name: Rows(values=values[first[f] : end[f]], start=start_FU[f], length=length_FU[f])
+        for f, name in enumerate(block.features)
+    }
 
 
 def _group_rows(
-    stripe: DecodedStripe, group: str, pieces: gather.Pieces, num_samples: int
-) -> tuple[NDArray[np.int64], PieceRows]:
-    columns = stripe.groups[group]
+    stripe: DecodedStripe, source: GroupColumns, pieces: gather.Pieces, num_samples: int
+) -> tuple[NDArray[np.int64], gather.Rows]:
     row, _, _ = pieces
     inverse = np.empty(num_samples, dtype=np.int64)
-    version = np.empty(_bound(columns.version_off, row), dtype=np.int64)
+    version = np.empty(int((source.version_off[row + 1] - source.version_off[row]).sum()), dtype=np.int64)
     end = np.empty(row.size, dtype=np.int64)
-    count = gather.group_rows(pieces, stripe.sample_off, columns.version_off, columns.inverse, (inverse, version, end))
+    out = (inverse, version, end)
+    count = gather.group_rows(pieces, stripe.sample_off, source.version_off, source.inverse, out)
     return inverse, (row, end, version[:count])
-
-
-def _gather_windows(stripe: DecodedStripe, feature: str, piece_rows: PieceRows, keep_last: int) -> Rows:
-    columns = stripe.sparse[feature]
-    assert columns.start is not None  # grouped features have windows
-    row, _, version = piece_rows
-    bound = _bound(columns.value_off, row)
-    start, length = np.empty(version.size, dtype=np.int64), np.empty(version.size, dtype=np.int64)
-    weights = None
-    if columns.weights is not None:
-        weights = np.empty(bound, dtype=np.float32)
-        parallel = (columns.start, columns.length, columns.weights)
-        count = gather.gather_windows(piece_rows, columns.value_off, parallel, keep_last, (start, length, weights))
-        weights = weights[:count]
-    values = np.empty(bound, dtype=np.int64)
-    column = (columns.start, columns.length, columns.values)
-    count = gather.gather_windows(piece_rows, columns.value_off, column, keep_last, (start, length, values))
-    return Rows(values=values[:count], start=start, length=length, weights=weights)
-
-
-def _gather_lists(stripe: DecodedStripe, feature: str, pieces: gather.Pieces, keep_last: int) -> Rows:
-    columns = stripe.sparse[feature]
-    row, lo, hi = pieces
-    num_samples = int((hi - lo).sum())
-    start, length = np.empty(num_samples, dtype=np.int64), np.empty(num_samples, dtype=np.int64)
-    offsets = (stripe.sample_off, columns.value_off)
-    weights = None
-    if columns.weights is not None:
-        weights = np.empty(_bound(columns.value_off, row), dtype=np.float32)
-        parallel = (columns.length, columns.weights)
-        count = gather.gather_lists(pieces, offsets, parallel, keep_last, (start, length, weights))
-        weights = weights[:count]
-    values = np.empty(_bound(columns.value_off, row), dtype=np.int64)
-    column = (columns.length, columns.values)
-    count = gather.gather_lists(pieces, offsets, column, keep_last, (start, length, values))
-    return Rows(values=values[:count], start=start, length=length, weights=weights)
-
-
-def _bound(offsets: NDArray[np.int32], row: NDArray[np.int64]) -> int:
-    """Return the entries of the pieces' session rows: no gather writes more."""
-    return int((offsets[row + 1] - offsets[row]).sum(dtype=np.int64))

@@ -1,32 +1,73 @@
 """Assembly kernels: from a decoded stripe's flat buffers to contiguous batch arrays, without a Python loop.
 
-Legend: P pieces (a piece = samples lo .. hi-1 of one session row), B samples, U unique rows, N IDs.
-`*_off` are Arrow list offsets: entry r .. r+1 bounds session row r. All kernels release the GIL.
+Legend: P pieces (a piece = samples lo .. hi-1 of one session row), B samples, U unique rows, F features, N IDs.
+`*_off` are Arrow list offsets: entries r and r+1 bound session row r. One call serves all features of a group: buffers
+come as tables of addresses (`Buffers`), so that a kernel is compiled once for any number of features and a call costs
+no unboxing of each array. All kernels release the GIL. What they index was checked when the stripe was decoded.
 """
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numba import njit
+from numba import carray, njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-Pieces = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+Pieces: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""(row, lo, hi), int64 [P] each."""
+Ints: TypeAlias = NDArray[np.int64]
+Addresses: TypeAlias = NDArray[np.int64]
+Rows: TypeAlias = tuple[Ints, Ints, Ints]
+"""(session row of each piece [P], end of each piece's rows [P], version index [U])."""
+Out: TypeAlias = tuple[Ints, Ints, NDArray[Any], Ints, Ints]
+"""(start [F, rows], length [F, rows], values, where each feature's values begin [F], where they end [F])."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """One buffer a feature, as a table of addresses; keeps the buffers alive."""
+
+    addresses: Addresses
+    owners: tuple[NDArray[Any], ...]
+
+
+def buffers(arrays: Sequence[NDArray[Any]]) -> Buffers:
+    """Return the address table of contiguous arrays."""
+    owners = tuple(np.ascontiguousarray(array) for array in arrays)
+    return Buffers(np.array([owner.ctypes.data for owner in owners], dtype=np.int64), owners)
+
+
+def _pointer_type(typing_context: Any, address: Any) -> Any:  # noqa: ANN401 -- numba's own types
+    """Return an address as the pointer that `carray` takes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), generate
+
+
+_pointer = cast("Callable[[Any], Any]", intrinsic(_pointer_type))
 
 
 @njit(cache=True, nogil=True)
-def gather_column(pieces: Pieces, sample_off: NDArray[np.int32], column: NDArray[Any], out: NDArray[Any]) -> None:
-    """Copy one value a sample (time, label, dense feature) in piece order."""
+def gather_columns(pieces: Pieces, sample_off: NDArray[np.int32], columns: Addresses, out_FB: NDArray[Any]) -> None:
+    """Copy one value a sample (time, label, dense feature) in piece order, for every column."""
     row, lo, hi = pieces
-    pos = 0
-    for p in range(row.size):
-        base = sample_off[row[p]]
-        for i in range(base + lo[p], base + hi[p]):
-            out[pos] = column[i]
-            pos += 1
+    for f in range(columns.size):
+        column = carray(_pointer(columns[f]), (sample_off[-1],), out_FB.dtype)
+        pos = 0
+        for p in range(row.size):
+            base = sample_off[row[p]] + lo[p]
+            count = hi[p] - lo[p]
+            for i in range(count):
+                out_FB[f, pos + i] = column[base + i]
+            pos += count
 
 
 @njit(cache=True, nogil=True)
-def gather_sessions(pieces: Pieces, session_of_row: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+def gather_sessions(pieces: Pieces, session_of_row: Ints, out: Ints) -> None:
     """Number the pieces' sessions in order of first appearance."""
     row, lo, hi = pieces
     first = np.int64(1 << 62)
@@ -48,55 +89,93 @@ def gather_sessions(pieces: Pieces, session_of_row: NDArray[np.int64], out: NDAr
 
 
 @njit(cache=True, nogil=True)
+def value_bounds(row: Ints, num_offsets: int, value_off: Addresses, first: Ints) -> int:
+    """Write where each feature's values may begin so that all its pieces' values fit; return the places in all."""
+    total = np.int64(0)
+    for f in range(value_off.size):
+        offsets = carray(_pointer(value_off[f]), (num_offsets,), np.int32)
+        first[f] = total
+        for p in range(row.size):
+            total += offsets[row[p] + 1] - offsets[row[p]]
+    return int(total)
+
+
+@njit(cache=True, nogil=True)
 def gather_lists(
+    pieces: Pieces,
+    sample_off: NDArray[np.int32],
+    block: tuple[Addresses, Addresses, Addresses],
+    keep_last: Ints,
+    out: Out,
+) -> None:
+    """Copy the lists of the features outside every group, each cut to its last `keep_last` IDs.
+
+    `block` is (value offsets, length a sample, values back to back).
+    """
+    row, lo, hi = pieces
+    value_offs, lengths, values = block
+    start_FB, length_FB, out_values, first, end = out
+    for f in range(values.size):
+        value_off = carray(_pointer(value_offs[f]), (sample_off.size,), np.int32)
+        length = carray(_pointer(lengths[f]), (sample_off[-1],), np.int32)
+        source = carray(_pointer(values[f]), (value_off[sample_off.size - 1],), out_values.dtype)
+        to = (start_FB[f], length_FB[f], out_values[first[f] :])
+        end[f] = first[f] + _gather_lists_of(pieces, (sample_off, value_off), (length, source), keep_last[f], to)
+
+
+@njit(cache=True, nogil=True)
+def _gather_lists_of(
     pieces: Pieces,
     offsets: tuple[NDArray[np.int32], NDArray[np.int32]],
     column: tuple[NDArray[np.int32], NDArray[Any]],
     keep_last: int,
-    out: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]],
+    out: tuple[Ints, Ints, NDArray[Any]],
 ) -> int:
-    """Copy the lists of a feature outside every group, each cut to its last `keep_last` IDs; return N.
-
-    `offsets` bound each session's samples and values; `column` is (length a sample, values back to back);
-    `out` is (start [B], length [B], values).
-    """
     row, lo, hi = pieces
     sample_off, value_off = offsets
-    length, values = column
+    length, source = column
     out_start, out_length, out_values = out
     pos = np.int64(0)
     b = 0
     for p in range(row.size):
         base = sample_off[row[p]]
-        source = np.int64(value_off[row[p]])
+        at = np.int64(value_off[row[p]])
         for i in range(base, base + lo[p]):
-            source += length[i]
-        first = pos
+            at += length[i]
+        count = hi[p] - lo[p]
+        begin = pos
         longest = np.int64(0)
-        for i in range(base + lo[p], base + hi[p]):
-            n = np.int64(length[i])
+        for i in range(count):
+            n = np.int64(length[base + lo[p] + i])
+            out_start[b + i] = pos
+            out_length[b + i] = n
             longest = max(longest, n)
-            out_start[b] = pos
-            out_length[b] = n
             pos += n
-            b += 1
         if longest <= keep_last:
-            for j in range(pos - first):
-                out_values[first + j] = values[source + j]
-            continue
-        pos = first
-        b -= hi[p] - lo[p]
-        for i in range(base + lo[p], base + hi[p]):
-            n = min(np.int64(length[i]), keep_last)
-            source += length[i] - n
-            out_start[b] = pos
-            out_length[b] = n
-            for j in range(n):
-                out_values[pos + j] = values[source + j]
-            source += n
-            pos += n
-            b += 1
-    return int(pos)
+            for j in range(pos - begin):
+                out_values[begin + j] = source[at + j]
+        else:
+            pos = _copy_last((out_start, out_length, out_values), source, (b, count, at, begin), keep_last)
+        b += count
+    return pos
+
+
+@njit(cache=True, nogil=True)
+def _copy_last(
+    out: tuple[Ints, Ints, NDArray[Any]], source: NDArray[Any], where: tuple[int, int, int, int], keep_last: int
+) -> int:
+    out_start, out_length, out_values = out
+    b, count, at, pos = where
+    for i in range(b, b + count):
+        n = min(out_length[i], keep_last)
+        at += out_length[i] - n
+        out_start[i] = pos
+        out_length[i] = n
+        for j in range(n):
+            out_values[pos + j] = source[at + j]
+        at += n
+        pos += n
+    return pos
 
 
 @njit(cache=True, nogil=True)
@@ -105,7 +184,7 @@ def group_rows(
     sample_off: NDArray[np.int32],
     version_off: NDArray[np.int32],
     inverse: NDArray[np.int32],
-    out: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    out: tuple[Ints, Ints, Ints],
 ) -> int:
     """Number the versions that the pieces use, once each a piece; return U.
 
@@ -126,9 +205,9 @@ def group_rows(
         first = version_off[r]
         count = version_off[r + 1] - first
         if lo[p] == 0 and hi[p] == sample_off[r + 1] - base:
-            for i in range(base, base + hi[p]):
-                out_inverse[b] = u + inverse[i]
-                b += 1
+            for i in range(hi[p]):
+                out_inverse[b + i] = u + inverse[base + i]
+            b += hi[p]
             for v in range(count):
                 out_version[u + v] = first + v
             u += count
@@ -150,19 +229,40 @@ def group_rows(
 
 @njit(cache=True, nogil=True)
 def gather_windows(
-    rows: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    value_off: NDArray[Any],
-    column: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
-    keep_last: int,
-    out: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]],
-) -> int:
-    """Copy the windows of the used versions, each stored ID at most once a piece; return N.
+    rows: Rows,
+    sizes: tuple[int, int],
+    block: tuple[Addresses, Addresses, Addresses, Addresses],
+    keep_last: Ints,
+    out: Out,
+) -> None:
+    """Copy the windows of the used versions of all features of a group, each stored ID at most once a piece.
 
-    `rows` is (row of each piece, end of each piece's rows, version index); `column` is (start, length, values) of the
-    stripe; windows are cut to their last `keep_last` IDs first. Windows that overlap or touch keep sharing.
+    `sizes` are the stripe's session rows and versions; `block` is (value offsets, start, length, values). Windows are
+    cut to their last `keep_last` IDs first; windows that overlap or touch keep sharing.
     """
+    num_rows, num_versions = sizes
+    value_offs, starts, lengths, values = block
+    start_FU, length_FU, out_values, out_first, out_end = out
+    for f in range(values.size):
+        value_off = carray(_pointer(value_offs[f]), (num_rows + 1,), np.int32)
+        start = carray(_pointer(starts[f]), (num_versions,), np.int32)
+        length = carray(_pointer(lengths[f]), (num_versions,), np.int32)
+        source = carray(_pointer(values[f]), (value_off[num_rows],), out_values.dtype)
+        to = (start_FU[f], length_FU[f], out_values[out_first[f] :])
+        out_end[f] = out_first[f] + _gather_feature(rows, (start, length), (value_off, source), keep_last[f], to)
+
+
+@njit(cache=True, nogil=True)
+def _gather_feature(
+    rows: Rows,
+    windows: tuple[NDArray[np.int32], NDArray[np.int32]],
+    source: tuple[NDArray[np.int32], NDArray[Any]],
+    keep_last: int,
+    out: tuple[Ints, Ints, NDArray[Any]],
+) -> int:
     piece_row, piece_end, version = rows
-    start, length, values = column
+    start, length = windows
+    value_off, values = source
     out_start, out_length, _ = out
     pos = 0
     u = 0
@@ -193,11 +293,12 @@ def gather_windows(
 
 @njit(cache=True, nogil=True)
 def _copy_windows(
-    out: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]],
+    out: tuple[Ints, Ints, NDArray[Any]],
     values: NDArray[Any],
     where: tuple[int, int, int, int],
     direction: int,
 ) -> int:
+    """Copy windows whose starts rise (or fall, `direction` -1), only what is not copied yet; make starts final."""
     out_start, out_length, out_values = out
     first, end, base, pos = where
     covered = np.int64(-1)  # end of what is copied, in the session's buffer
@@ -225,7 +326,7 @@ def _copy_windows(
 
 @njit(cache=True, nogil=True)
 def _copy_sorted(
-    out: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]],
+    out: tuple[Ints, Ints, NDArray[Any]],
     values: NDArray[Any],
     where: tuple[int, int, int, int],
 ) -> int:
@@ -241,12 +342,7 @@ def _copy_sorted(
 
 
 @njit(cache=True, nogil=True)
-def expand_lists(
-    values: NDArray[Any],
-    start: NDArray[np.int64],
-    length: NDArray[np.int64],
-    out_values: NDArray[Any],
-) -> None:
+def expand_lists(values: NDArray[Any], start: Ints, length: Ints, out_values: NDArray[Any]) -> None:
     """Copy windows back to back, each in full."""
     pos = 0
     for u in range(length.size):

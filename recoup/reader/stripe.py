@@ -6,7 +6,7 @@ damaged file is an error that names the file, never a wild read. Memory: one str
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from recoup.reader.errors import ReaderError
+from recoup.reader.gather import Buffers, buffers
 from recoup.reader.plan import RowGroupSlice, Stripe
 from recoup.reader.selection import Selection
 
@@ -27,22 +28,29 @@ TIME = "time"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SparseColumns:
-    """One feature of a stripe: `start` only for grouped features; lengths a version, or a sample."""
+class ListBlock:
+    """The features of one group of a stripe, as the gather kernels take them: one buffer a feature."""
 
-    value_off: Offsets
-    values: NDArray[np.int64]
-    length: NDArray[np.int32]
-    start: NDArray[np.int32] | None
-    weights: NDArray[np.float32] | None
+    features: tuple[str, ...]
+    value_off: Buffers
+    """int32 [rows + 1]."""
+    start: Buffers
+    """int32, one a version; no buffers outside groups."""
+    length: Buffers
+    """int32, one a version, or one a sample outside groups."""
+    values: Buffers
+    """int64, or float32 for the weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupColumns:
-    """One dedup group of a stripe."""
+    """One dedup group of a stripe, or the features outside every group (`inverse` is empty)."""
 
     inverse: NDArray[np.int32]
     version_off: Offsets
+    lists: ListBlock
+    weights: ListBlock
+    """The weighted ones among the features, their weights in place of IDs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,10 +62,10 @@ class DecodedStripe:
     continues: bool
     """True: the first row is a later chunk of the session before it."""
     sample_off: Offsets
-    time: NDArray[np.int64]
-    per_sample: dict[str, NDArray[np.float32]]
+    time: Buffers
+    labels: Buffers
+    dense: Buffers
     groups: dict[str, GroupColumns]
-    sparse: dict[str, SparseColumns]
 
 
 class StripeFiles:
@@ -141,56 +149,76 @@ def _decode(table: pa.Table, selection: Selection, where: str) -> DecodedStripe:
     chunk = table.column("chunk").to_numpy()
     if not np.array_equal(np.diff(time_off), num_samples):
         raise _damaged(f"num_samples equal to the length of list {TIME!r}", where)
-    groups: dict[str, GroupColumns] = {}
-    sparse: dict[str, SparseColumns] = {}
-    for group, features in selection.groups:
-        if group:
-            groups[group] = _group(table, group, features, time_off, where)
-        version_off = groups[group].version_off if group else time_off
-        for feature in features:
-            sparse[feature] = _sparse(table, feature, version_off, where, weighted=feature in selection.weighted)
     session = np.cumsum(chunk == 0, dtype=np.int64) - 1
     return DecodedStripe(
         num_samples=num_samples,
         session_of_row=session - session[0] if session.size else session,
         continues=bool(chunk.size and chunk[0] > 0),
         sample_off=time_off,
-        time=time,
-        per_sample={name: _per_sample(table, name, time_off, where) for name in (*selection.labels, *selection.dense)},
-        groups=groups,
-        sparse=sparse,
+        time=buffers([time]),
+        labels=buffers([_per_sample(table, name, time_off, where) for name in selection.labels]),
+        dense=buffers([_per_sample(table, name, time_off, where) for name in selection.dense]),
+        groups={
+            group: _group(table, (group, features), time_off, selection, where) for group, features in selection.groups
+        },
     )
 
 
-def _group(table: pa.Table, group: str, features: Sequence[str], sample_off: Offsets, where: str) -> GroupColumns:
-    inverse_off, inverse = _list_column(table, f"{group}__inverse")
-    _same_offsets(inverse_off, sample_off, f"{group}__inverse", where)
-    present = [feature for feature in features if f"{feature}__length" in table.column_names]
-    if present:
-        version_off, _ = _list_column(table, f"{present[0]}__length")
-    else:
-        version_off = _count_versions(sample_off, inverse)
-    if not _inverse_is_valid(sample_off, version_off, inverse):
-        raise _damaged(f"entries of {group}__inverse below the session's number of versions", where)
-    return GroupColumns(inverse=inverse, version_off=version_off)
+def _group(
+    table: pa.Table, named: tuple[str, Sequence[str]], sample_off: Offsets, selection: Selection, where: str
+) -> GroupColumns:
+    group, features = named
+    inverse, version_off = np.empty(0, dtype=np.int32), sample_off
+    if group:
+        inverse_off, inverse = _list_column(table, f"{group}__inverse")
+        _same_offsets(inverse_off, sample_off, f"{group}__inverse", where)
+        present = [feature for feature in features if f"{feature}__length" in table.column_names]
+        if present:
+            version_off, _ = _list_column(table, f"{present[0]}__length")
+        else:
+            version_off = _count_versions(sample_off, inverse)
+        if version_off.size != sample_off.size or not _inverse_is_valid(sample_off, version_off, inverse):
+            raise _damaged(f"entries of {group}__inverse below the session's number of versions", where)
+    columns = {feature: _sparse(table, feature, version_off, where, grouped=bool(group)) for feature in features}
+    weighted = [feature for feature in features if feature in selection.weighted]
+    weights = {feature: _weights(table, feature, columns[feature].value_off, where) for feature in weighted}
+    return GroupColumns(
+        inverse=inverse,
+        version_off=version_off,
+        lists=_block(features, columns, {feature: columns[feature].values for feature in features}),
+        weights=_block(weighted, columns, weights),
+    )
 
 
-def _sparse(table: pa.Table, feature: str, row_off: Offsets, where: str, *, weighted: bool) -> SparseColumns:
+@dataclass(frozen=True, slots=True)
+class _Sparse:
+    value_off: Offsets
+    values: NDArray[np.int64]
+    length: NDArray[np.int32]
+    start: NDArray[np.int32] | None
+
+
+def _block(features: Sequence[str], columns: Mapping[str, _Sparse], values: Mapping[str, NDArray[Any]]) -> ListBlock:
+    chosen = [columns[feature] for feature in features]
+    return ListBlock(
+        features=tuple(features),
+        value_off=buffers([column.value_off for column in chosen]),
+        start=buffers([column.start for column in chosen if column.start is not None]),
+        length=buffers([column.length for column in chosen]),
+        values=buffers([values[feature] for feature in features]),
+    )
+
+
+def _sparse(table: pa.Table, feature: str, row_off: Offsets, where: str, *, grouped: bool) -> _Sparse:
     """Return a feature's columns; `row_off` bounds each session's rows (versions, or samples outside groups)."""
     if f"{feature}__values" not in table.column_names:
-        length = np.zeros(int(row_off[-1]), dtype=np.int32)
-        return SparseColumns(
-            value_off=np.zeros(row_off.size, dtype=np.int32),
-            values=np.empty(0, dtype=np.int64),
-            length=length,
-            start=length,
-            weights=np.empty(0, dtype=np.float32) if weighted else None,
-        )
+        zeros = np.zeros(int(row_off[-1]), dtype=np.int32)
+        return _Sparse(np.zeros_like(row_off), np.empty(0, dtype=np.int64), zeros, zeros if grouped else None)
     value_off, values = _list_column(table, f"{feature}__values")
     length_off, length = _list_column(table, f"{feature}__length")
     _same_offsets(length_off, row_off, f"{feature}__length", where)
     start = None
-    if f"{feature}__start" in table.column_names:
+    if grouped:
         start_off, start = _list_column(table, f"{feature}__start")
         _same_offsets(start_off, row_off, f"{feature}__start", where)
         valid = _windows_are_valid(row_off, value_off, start, length)
@@ -198,11 +226,15 @@ def _sparse(table: pa.Table, feature: str, row_off: Offsets, where: str, *, weig
         valid = _lengths_are_valid(row_off, value_off, length)
     if not valid:
         raise _damaged(f"windows of {feature} inside its values", where)
-    weights = None
-    if weighted:
-        weights_off, weights = _list_column(table, f"{feature}__weights")
-        _same_offsets(weights_off, value_off, f"{feature}__weights", where)
-    return SparseColumns(value_off=value_off, values=values, length=length, start=start, weights=weights)
+    return _Sparse(value_off, values, length, start)
+
+
+def _weights(table: pa.Table, feature: str, value_off: Offsets, where: str) -> NDArray[np.float32]:
+    if f"{feature}__weights" not in table.column_names:
+        return np.empty(0, dtype=np.float32)
+    weights_off, weights = _list_column(table, f"{feature}__weights")
+    _same_offsets(weights_off, value_off, f"{feature}__weights", where)
+    return weights
 
 
 def _per_sample(table: pa.Table, name: str, sample_off: Offsets, where: str) -> NDArray[np.float32]:
@@ -233,36 +265,37 @@ def _damaged(expected: str, where: str) -> ReaderError:
 
 @njit(cache=True, nogil=True)
 def _inverse_is_valid(sample_off: Offsets, version_off: Offsets, inverse: NDArray[np.int32]) -> bool:
-    valid = sample_off.size == version_off.size
+    bad = 0
     for r in range(sample_off.size - 1):
-        count = version_off[r + 1] - version_off[r]
+        count = np.uint32(version_off[r + 1] - version_off[r])
         for i in range(sample_off[r], sample_off[r + 1]):
-            valid = valid and 0 <= inverse[i] < count
-    return valid
+            bad += np.uint32(inverse[i]) >= count
+    return bad == 0
 
 
 @njit(cache=True, nogil=True)
 def _windows_are_valid(
     row_off: Offsets, value_off: Offsets, start: NDArray[np.int32], length: NDArray[np.int32]
 ) -> bool:
-    valid = True
+    bad = 0
     for r in range(row_off.size - 1):
         size = np.int64(value_off[r + 1] - value_off[r])
         for v in range(row_off[r], row_off[r + 1]):
-            valid = valid and start[v] >= 0 and length[v] >= 0 and np.int64(start[v]) + length[v] <= size
-    return valid
+            bad += (start[v] < 0) | (length[v] < 0) | (np.int64(start[v]) + np.int64(length[v]) > size)
+    return bad == 0
 
 
 @njit(cache=True, nogil=True)
 def _lengths_are_valid(row_off: Offsets, value_off: Offsets, length: NDArray[np.int32]) -> bool:
-    valid = True
+    bad = 0
     for r in range(row_off.size - 1):
         total = np.int64(0)
+        signs = np.int32(0)
         for i in range(row_off[r], row_off[r + 1]):
-            valid = valid and length[i] >= 0
+            signs |= length[i]
             total += length[i]
-        valid = valid and total == value_off[r + 1] - value_off[r]
-    return valid
+        bad += (signs < 0) | (total != value_off[r + 1] - value_off[r])
+    return bad == 0
 
 
 @njit(cache=True, nogil=True)

@@ -6,13 +6,14 @@ transforms come before it; they commute. Everything else runs after, in the orde
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
+from recoup.reader import gather
 from recoup.reader.errors import ReaderError
 from recoup.reader.fragment import Fragment, Rows
-from recoup.reader.gather import gather_windows
 from recoup.reader.selection import Groups, Selection
 from recoup.reader.transforms import dense_kernels, id_kernels, list_kernels
 from recoup.reader.transforms.config import (
@@ -125,24 +126,21 @@ class _Compiler:
         for name in names:
             if name not in self._dense:
                 raise ReaderError(f"{kind}: expected a dense feature of {sorted(self._dense)}, got {name!r}")
-            self._steps.append(_on_column(self._dense[name], change))
+        self._steps += [_on_columns(run, change) for run in _runs([self._dense[name] for name in names])]
 
     def _clamp(self, transform: Clamp) -> None:
         low, high = transform.low, transform.high
+        dense = [name for name in transform.features if name in self._dense]
+        limits = (np.float32(low), np.float32(high))
+        self._per_value(transform.kind, dense, lambda column: dense_kernels.clamp_in_place(column, *limits))
         for name in transform.features:
             if name in self._dense:
-                self._per_value(
-                    transform.kind,
-                    (name,),
-                    lambda column: dense_kernels.clamp_in_place(column, np.float32(low), np.float32(high)),
-                )
                 continue
             self._sparse(transform.kind, (name,), weights=True)
             if not (low.is_integer() and high.is_integer()):
                 raise ReaderError(f"clamp: expected whole numbers for sparse feature {name!r}, got {low} and {high}")
-            self._steps.append(
-                _on_values(name, lambda values: id_kernels.clamp_ids_in_place(values, int(low), int(high)))
-            )
+            clamp = partial(id_kernels.clamp_ids_in_place, low=int(low), high=int(high))
+            self._steps.append(_on_values(name, clamp))
 
     def _truncate(self, transform: Truncate) -> None:
         for name in self._sparse(transform.kind, transform.features, weights=True):
@@ -189,11 +187,22 @@ def _on_values(name: str, change: Callable[[np.ndarray], None]) -> Step:
     return step
 
 
-def _on_column(index: int, change: Callable[[np.ndarray], None]) -> Step:
+def _on_columns(columns: slice, change: Callable[[np.ndarray], None]) -> Step:
     def step(fragment: Fragment) -> None:
-        change(fragment.dense_FB[index])
+        change(fragment.dense_FB[columns].reshape(-1))  # neighbouring columns are one contiguous piece: a view
 
     return step
+
+
+def _runs(numbers: Sequence[int]) -> list[slice]:
+    """Return the distinct numbers as runs of neighbours."""
+    runs: list[slice] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1].stop == number:
+            runs[-1] = slice(runs[-1].start, number + 1)
+        else:
+            runs.append(slice(number, number + 1))
+    return runs
 
 
 def _log1p(transform: Log1p) -> Callable[[np.ndarray], None]:
@@ -203,18 +212,29 @@ def _log1p(transform: Log1p) -> Callable[[np.ndarray], None]:
 def _truncate(name: str, last: int) -> Step:
     def step(fragment: Fragment) -> None:
         rows = fragment.rows[name]
-        values, start, length = np.empty_like(rows.values), np.empty_like(rows.start), np.empty_like(rows.length)
-        weights = None if rows.weights is None else np.empty_like(rows.weights)
-        one = np.zeros(1, dtype=np.int64)
-        whole = (one, one + length.size, np.arange(length.size))
-        column = (rows.start, rows.length, rows.values)
-        if rows.weights is not None and weights is not None:
-            parallel = (rows.start, rows.length, rows.weights)
-            weights = weights[: gather_windows(whole, one, parallel, last, (start, length, weights))]
-        count = gather_windows(whole, one, column, last, (start, length, values))
-        fragment.rows[name] = Rows(values=values[:count], start=start, length=length, weights=weights)
+        fragment.rows[name] = _compact(rows, rows.values, last)
+        if rows.weights is not None:
+            fragment.rows[name].weights = _compact(rows, rows.weights, last).values
 
     return step
+
+
+def _compact(rows: Rows, values: np.ndarray, last: int) -> Rows:
+    """Return the rows cut to their last `last` entries, what is cut off left out, sharing kept."""
+    out_values = np.empty_like(values)
+    start, length = np.empty((2, 1, rows.length.size), dtype=np.int64)
+    zero, end = np.zeros(1, dtype=np.int64), np.empty(1, dtype=np.int64)
+    offsets = gather.buffers([np.array([0, values.size], dtype=np.int32)])
+    starts, lengths = gather.buffers([rows.start.astype(np.int32)]), gather.buffers([rows.length.astype(np.int32)])
+    source = gather.buffers([values])
+    gather.gather_windows(
+        (zero, zero + rows.length.size, np.arange(rows.length.size)),
+        (1, rows.length.size),
+        (offsets.addresses, starts.addresses, lengths.addresses, source.addresses),
+        np.array([last], dtype=np.int64),
+        (start, length, out_values, zero, end),
+    )
+    return Rows(values=out_values[: end[0]], start=start[0], length=length[0])
 
 
 def _fill(name: str, value: int) -> Step:
