@@ -112,7 +112,6 @@ def gather_lists(
 
     `block` is (value offsets, length a sample, values back to back).
     """
-    row, lo, hi = pieces
     value_offs, lengths, values = block
     start_FB, length_FB, out_values, first, end = out
     for f in range(values.size):
@@ -135,18 +134,18 @@ def _gather_lists_of(
     sample_off, value_off = offsets
     length, source = column
     out_start, out_length, out_values = out
-    pos = np.int64(0)
+    pos = 0
     b = 0
     for p in range(row.size):
         base = sample_off[row[p]]
-        at = np.int64(value_off[row[p]])
+        at = int(value_off[row[p]])
         for i in range(base, base + lo[p]):
-            at += length[i]
-        count = hi[p] - lo[p]
+            at += int(length[i])
+        count = int(hi[p] - lo[p])
         begin = pos
-        longest = np.int64(0)
+        longest = 0
         for i in range(count):
-            n = np.int64(length[base + lo[p] + i])
+            n = int(length[base + lo[p] + i])
             out_start[b + i] = pos
             out_length[b + i] = n
             longest = max(longest, n)
