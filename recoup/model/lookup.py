@@ -1,0 +1,163 @@
+"""Embedding look-ups on unique rows: every list once a dedup group, tables shared between groups included.
+
+Legend: B samples, U unique rows of a group, N IDs of a buffer, F features, D embedding dim.
+
+How: a table's lists, from whatever features and groups, are laid one after the other as the bags of one feature, so a
+table sees one stream of bags: U bags of a history, B of the candidate item. Tables with equal streams share an
+EmbeddingBagCollection of that stride. A sequence is a stream of bags of one ID each: its rows come back bit-equal to
+the table, one a position of the buffer, so windows that share the buffer share the look-up. TorchRec shards, and
+FBGEMM's fused bag kernels do the rest; nothing is expanded before or inside the look-up.
+Measured (1 core, FBGEMM CPU 1.8, 49,152 IDs of dim 64 in 12 tables, forward, backward and update): bags 7.9 ms, the
+un-pooled kernel behind EmbeddingCollection 116 ms; hence no EmbeddingCollection here.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
+from typing_extensions import override
+
+from recoup.jagged import InverseKeyedJaggedTensor, pack_rows
+from recoup.model.config import EmbeddingTable
+from recoup.schema import DedupGroup
+
+_POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRows:
+    """Rows of a sequence feature: position n of the feature's buffer has the vector `values[n]`."""
+
+    values: Tensor
+    """float [N, D]."""
+    start: Tensor
+    """int64 [U]."""
+    length: Tensor
+    """int64 [U]."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupOutput:
+    """What a look-up found, on unique rows."""
+
+    pooled: dict[str, Tensor]
+    """Group -> float [U, F, D], features in the order of `Lookup.pooled_features[group]`; U = B for the group ""."""
+    rows: dict[str, EmbeddedRows]
+    """Sequence feature -> its rows, un-pooled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    name: str
+    tables: tuple[EmbeddingTable, ...]
+
+
+class Lookup(nn.Module):
+    """Look up each unique row once; the caller expands."""
+
+    def __init__(
+        self,
+        tables: Sequence[EmbeddingTable],
+        sequences: Collection[str],
+        groups: Sequence[DedupGroup],
+        *,
+        device: torch.device | None = None,
+    ) -> None:
+        """Plan the streams and make the collections; rows are left to the caller to fill.
+
+        Args:
+            tables: tables and the features that use them.
+            sequences: features whose rows are wanted un-pooled.
+            groups: the schema's dedup groups.
+            device: of the tables; "meta" when DistributedModelParallel will place them (the default).
+        """
+        super().__init__()
+        self._sequences = frozenset(sequences)
+        group_of = {feature: group.name for group in groups for feature in group.features}
+        looked_up = [feature for table in tables for feature in table.features]
+        self.pooled_features: dict[str, tuple[str, ...]] = {}
+        for group in groups:
+            pooled = tuple(f for f in group.features if f in looked_up and f not in self._sequences)
+            if pooled:
+                self.pooled_features[group.name] = pooled
+        streams: dict[tuple[str, ...], list[EmbeddingTable]] = {}
+        for table in tables:
+            signature = (f"sequence {f}" if f in self._sequences else f"rows of {group_of[f]}" for f in table.features)
+            streams.setdefault(tuple(signature), []).append(table)
+        self._streams = [_Stream(f"stream_{i}", tuple(same)) for i, same in enumerate(streams.values())]
+        where = torch.device("meta") if device is None else device
+        self.collections = nn.ModuleDict({stream.name: _collection(stream.tables, where) for stream in self._streams})
+
+    @override
+    def forward(self, sparse: InverseKeyedJaggedTensor) -> LookupOutput:
+        """Return the rows of all features of a batch, deduplicated or plain alike.
+
+        Every feature of the tables must be in the batch with IDs inside its table (`recoup.model.checks`).
+        Cost: one copy of the IDs; all collections are asked before the first answer is awaited.
+        """
+        waiting = [(stream, self.collections[stream.name](self._bags(stream, sparse))) for stream in self._streams]
+        found: dict[str, Tensor] = {}
+        for stream, output in waiting:
+            found |= self._split(stream, output if isinstance(output, KeyedTensor) else output.wait(), sparse)
+        pooled = {
+            group: torch.stack([found[feature] for feature in features], dim=1)
+            for group, features in self.pooled_features.items()
+        }
+        rows = {
+            name: EmbeddedRows(found[name], sparse.rows[name].start, sparse.rows[name].length)
+            for name in sorted(self._sequences)
+        }
+        return LookupOutput(pooled, rows)
+
+    def _bags(self, stream: _Stream, sparse: InverseKeyedJaggedTensor) -> KeyedJaggedTensor:
+        values: list[Tensor] = []
+        lengths: list[Tensor] = []
+        for feature in (feature for table in stream.tables for feature in table.features):
+            rows = sparse.rows[feature]
+            if feature in self._sequences:
+                values.append(rows.values)
+                lengths.append(torch.ones_like(rows.values))
+            else:
+                packed = pack_rows(rows)
+                values.append(packed.values)
+                lengths.append(packed.length)
+        keys = [table.name for table in stream.tables]
+        stride = sum(length.numel() for length in lengths) // len(keys)
+        return KeyedJaggedTensor(keys=keys, values=torch.cat(values), lengths=torch.cat(lengths), stride=stride)
+
+    def _split(self, stream: _Stream, found: KeyedTensor, sparse: InverseKeyedJaggedTensor) -> dict[str, Tensor]:
+        by_table = dict(zip(found.keys(), torch.split(found.values(), found.length_per_key(), dim=1), strict=True))
+        result: dict[str, Tensor] = {}
+        for table in stream.tables:
+            counts = [self._num_bags(feature, sparse) for feature in table.features]
+            parts = torch.split(by_table[table.name], counts)
+            result |= dict(zip(table.features, parts, strict=True))
+        return result
+
+    def _num_bags(self, feature: str, sparse: InverseKeyedJaggedTensor) -> int:
+        rows = sparse.rows[feature]
+        return rows.values.numel() if feature in self._sequences else rows.num_rows
+
+
+def _collection(tables: Sequence[EmbeddingTable], device: torch.device) -> EmbeddingBagCollection:
+    configs = [
+        EmbeddingBagConfig(
+            name=table.name,
+            num_embeddings=table.num_embeddings,
+            embedding_dim=table.embedding_dim,
+            feature_names=[table.name],
+            pooling=_POOLING[table.pooling],
+            init_fn=_leave_rows,
+        )
+        for table in tables
+    ]
+    return EmbeddingBagCollection(tables=configs, device=device)
+
+
+def _leave_rows(weight: Tensor) -> None:
+    """Leave the rows: the trainer fills them by seed, table and row, so that sharding does not show."""
+    del weight
