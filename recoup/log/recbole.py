@@ -27,7 +27,7 @@ from recoup.log.scalars import as_integers
 from recoup.log.side import SideTable, Vocabulary, read_side_file, vocabulary, whole_column
 from recoup.log.tokens import hash_tokens
 from recoup.log.where import Where
-from recoup.schema import Schema, SparseFeature
+from recoup.schema import DenseFeature, Schema, SparseFeature
 
 _TYPES = {"token": pa.string(), "token_seq": pa.string(), "float": pa.float64(), "float_seq": pa.string()}
 
@@ -54,6 +54,8 @@ class RecBoleLog:
     """Features whose tokens are text; the others must be integers."""
     bands: dict[str, tuple[int, ...]] = field(default_factory=lambda: {"age": (18, 25, 35, 45, 50, 56)})
     """Integer features turned into bands: ID = how many of these bounds the value reaches (MovieLens-1M's ages)."""
+    numbers: tuple[str, ...] = ()
+    """Fields of the user or item file read as dense features too, named `<field>_value`; a blank is 0.0."""
     absent: tuple[str, ...] = ("unkonwn", "V")
     """Tokens that mean "no value", beside the empty field; ml-100k writes these two for a film without a year."""
     hash_ids: bool = False
@@ -88,7 +90,8 @@ def recbole_schema(config: RecBoleLog) -> Schema:
     """Return the schema: user features in the group "user", item features ungrouped."""
     user_side = [SparseFeature(name=name, group="user") for name in (config.user_field, *config.user_features)]
     item_side = [SparseFeature(name=name) for name in (config.item_field, *config.item_features)]
-    return Schema(key="user", labels=("label",), sparse=(*user_side, *item_side))
+    dense = tuple(DenseFeature(name=_value(name), missing="empty") for name in config.numbers)
+    return Schema(key="user", labels=("label",), dense=dense, sparse=(*user_side, *item_side))
 
 
 def open_recbole(config: RecBoleLog) -> FileLog:
@@ -108,6 +111,9 @@ def open_recbole(config: RecBoleLog) -> FileLog:
     header = _header(paths["inter"])
     wanted = [config.user_field, config.item_field, config.rating_field, config.time_field]
     _require(header, wanted, paths["inter"])
+    for name in config.numbers:
+        if not (users.has(_value(name)) or items.has(_value(name))):
+            raise LogError(f"expected a field '{name}' to read as a number, got none (folder '{folder}')")
 
     def read(request: Request) -> Iterator[Piece]:
         layout = _layout(header)
@@ -153,7 +159,9 @@ def _side(
 ) -> tuple[SideTable, dict[str, Vocabulary]]:
     header = _header(path)
     _require(header, [key, *features], path)
-    table = read_side_file(str(path), _layout(header), [f"{name}:{header[name]}" for name in (key, *features)])
+    numbers = [name for name in config.numbers if name in header]
+    wanted = dict.fromkeys([key, *features, *numbers])
+    table = read_side_file(str(path), _layout(header), [f"{name}:{header[name]}" for name in wanted])
     where = Where(str(path))
     columns: dict[str, pa.Array] = {}
     words: dict[str, Vocabulary] = {}
@@ -169,6 +177,8 @@ def _side(
         if name in config.bands:
             column = _banded(column, config.bands[name])
         columns[name] = column
+    for name in numbers:
+        columns[_value(name)] = _blanked(whole_column(table, f"{name}:{header[name]}"), config.absent)
     keys = _ids(whole_column(table, f"{key}:{header[key]}"), config.hash_ids, where.column(key))
     return SideTable(keys, columns, where.column(key)), words
 
@@ -178,6 +188,10 @@ def _ids(array: pa.Array, hashed: bool, where: Where) -> pa.Array:
         row = int(np.flatnonzero(np.asarray(array.is_null()))[0])
         raise where.error("expected a token, got an empty field", row=row)
     return hash_tokens(array) if hashed else as_integers(array, where)
+
+
+def _value(name: str) -> str:
+    return f"{name}_value"
 
 
 def _blanked(array: pa.Array, absent: tuple[str, ...]) -> pa.Array:

@@ -54,6 +54,10 @@ class SideTable:
         rows = pa.array(order)
         self._columns = {name: column.take(rows) for name, column in columns.items()}
 
+    def has(self, name: str) -> bool:
+        """Return whether there is a column of this name."""
+        return name in self._columns
+
     def join(self, keys: pa.Array) -> dict[str, pa.Array]:
         """Return every column for each of `keys` (int64, no nulls); null where the key is unknown."""
         wanted = keys.to_numpy(zero_copy_only=False)

@@ -340,7 +340,7 @@ def test_killed_landers_lose_and_double_nothing_L06(broker, topic, tmp_path):
     config = land_config(topic, segment_samples=60, until_end=True)
     command = [sys.executable, "-c", LANDER, json.dumps(to_table(config)), str(tmp_path)]
     sent = kills = in_the_middle = 0
-    while kills < 6:
+    while kills < 4:
         broker.send(topic, as_messages([make_sample(i) for i in range(sent, sent + 1000)]))
         sent += 1000
         wanted = len(list(tmp_path.glob("manifests/p*"))) + rng.randrange(10)
@@ -355,7 +355,7 @@ def test_killed_landers_lose_and_double_nothing_L06(broker, topic, tmp_path):
             landed = [row["event"] for row in landed_rows(tmp_path, columns=["event"])]
             assert len(landed) == len(set(landed))
             in_the_middle += 0 < len(landed) < sent
-    assert in_the_middle >= 4
+    assert in_the_middle >= 2
     subprocess.run(command, check=True, capture_output=True)
     assert Counter(row["event"] for row in landed_rows(tmp_path)) == Counter(f"e{i}" for i in range(sent))
     files = {str(path) for path in (tmp_path / "data").rglob("*.parquet")}

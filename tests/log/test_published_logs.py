@@ -77,6 +77,15 @@ def test_recbole_joins_users_and_items(tmp_path):
     assert open_log(config).describe()["vocabularies"]["class"] == ["Animation", "Children's", "Comedy", "unknown"]
 
 
+def test_recbole_fields_can_be_numbers(tmp_path):
+    """A field read as a number is a dense feature beside its IDs, 0 where unknown; an unknown field is refused."""
+    path = write_recbole(tmp_path).path
+    rows = read(RecBoleLog(path=path, name="tiny", numbers=("age", "release_year")))
+    assert [(row["age_value"], row["release_year_value"]) for row in rows] == [(24, 1995), (53, 0), (24, 0)]
+    with pytest.raises(LogError, match="expected a field 'size' to read as a number"):
+        read(RecBoleLog(path=path, name="tiny", numbers=("size",)))
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
