@@ -26,7 +26,7 @@ SCHEMA = Schema(
 
 
 def make_log(seed=3, num_users=9, num_samples=240):
-    """Return samples of several sessions a user, arrived a little out of order, with a replayed tail; and the events."""
+    """Return samples of several sessions a user, out of order a little, with a replayed tail; and the events."""
     rng = random.Random(seed)
     rows = []
     clock = {user: 1_700_000_000_000 + user for user in range(num_users)}
