@@ -1,1 +1,26 @@
-"""TODO: one line."""
+"""Models on unique rows: deduplicated look-ups over TorchRec, sequence encoders, and the DLRM."""
+
+from recoup.model.attention import padded_attention, window_attention
+from recoup.model.checks import check_finite, check_ids, with_missing
+from recoup.model.config import AttentionEncoder, DLRMConfig, EmbeddingTable
+from recoup.model.dlrm import DLRM
+from recoup.model.errors import ModelError
+from recoup.model.lookup import EmbeddedRows, Lookup, LookupOutput
+from recoup.model.sequence import SequenceAttention
+
+__all__ = [
+    "AttentionEncoder",
+    "DLRM",
+    "DLRMConfig",
+    "EmbeddedRows",
+    "EmbeddingTable",
+    "Lookup",
+    "LookupOutput",
+    "ModelError",
+    "SequenceAttention",
+    "check_finite",
+    "check_ids",
+    "padded_attention",
+    "window_attention",
+    "with_missing",
+]
