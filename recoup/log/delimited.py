@@ -4,6 +4,7 @@ What a line must be: as many fields as the header or the layout says. A line wit
 line number. Nothing is inferred from the values, so no file can change a type.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from recoup.log.errors import LogError
-from recoup.log.files import CountedFile
+from recoup.log.files import CountedFile, ends_with_newline
+
+_logger = logging.getLogger(__name__)
 
 BLOCK_BYTES = 4 << 20  # bytes parsed at a time; a line must be shorter
 
@@ -53,6 +56,8 @@ def read_delimited(path: str, layout: Layout, columns: Sequence[str] | None = No
         LogError: no header, a line with another number of fields, a value of another type, or a cut archive.
     """
     file = CountedFile(path)
+    if not ends_with_newline(path):
+        _logger.warning("'%s' does not end with a newline: it may be cut short", path)
     names = layout.names or _header(path, layout)
     keep = [name for name in names if columns is None or name in columns]
     types = {name: layout.types.get(name, pa.string()) for name in keep}

@@ -58,6 +58,16 @@ class CountedFile:
         return 0 if self._raw.closed else self._raw.tell()
 
 
+def ends_with_newline(path: str) -> bool:
+    """Return whether the last byte of a text file is a newline; a compressed file has its own end mark."""
+    if _codec(path):
+        return True
+    with Path(path).open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - 1, 0))
+        return file.read(1) in (b"\n", b"")
+
+
 def _codec(path: str) -> str | None:
     return {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(Path(path).suffix)
 

@@ -191,6 +191,17 @@ def test_cut_csv_lines_are_refused_F08(tmp_path):
             read(config)
 
 
+def test_a_missing_last_newline_is_noted_F08(tmp_path, caplog):
+    """A text file that does not end in a newline is read, and a warning says it may be cut."""
+    path = tmp_path / "log.csv"
+    config = write_csv(path, make_table())
+    assert read(config) == expected_rows()
+    assert not caplog.records
+    path.write_text(path.read_text().rstrip("\n"))
+    assert read(config) == expected_rows()
+    assert "may be cut short" in caplog.text
+
+
 def test_footer_only_and_garbled_parquet_are_refused_F08(tmp_path):
     """A Parquet footer without its data, a flipped page byte, and a text file by that name are refused by name."""
     path = tmp_path / "log.parquet"
