@@ -1,1 +1,27 @@
-"""TODO: one line."""
+"""The row-delta checkpoint store: bases and deltas a shard, the manifest is the commit, one shard restored alone."""
+
+from recoup.checkpoint.errors import CheckpointError, DamagedError, NoCheckpointError
+from recoup.checkpoint.manifest import Entry, FileRef, Manifest, TableFacts
+from recoup.checkpoint.plan import ShardPlan
+from recoup.checkpoint.snapshot import RowsCopy
+from recoup.checkpoint.store import CheckpointStore, PendingSave, Restored, SaveRequest, Snapshot, StoreConfig
+from recoup.checkpoint.views import TableView
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointStore",
+    "DamagedError",
+    "Entry",
+    "FileRef",
+    "Manifest",
+    "NoCheckpointError",
+    "PendingSave",
+    "Restored",
+    "RowsCopy",
+    "SaveRequest",
+    "ShardPlan",
+    "Snapshot",
+    "StoreConfig",
+    "TableFacts",
+    "TableView",
+]

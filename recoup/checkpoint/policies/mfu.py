@@ -1,0 +1,53 @@
+"""MFU, most frequently used: 4 bytes a row count accesses; the most used rows are saved first, and counted from 0 again.
+
+Source: CPR (arXiv 2011.02999), CPR-MFU. Memory: 4 bytes a row of the tracked tables.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from recoup.checkpoint.policies.kernels import count_rows, top_rows
+from recoup.checkpoint.policies.packing import pack, unpack
+from recoup.core import State, check_state
+
+
+class MFU:
+    """Rows by number of accesses since they were last saved."""
+
+    def __init__(self, num_rows: Mapping[str, int]) -> None:
+        """Track these tables (rows by table) from 0."""
+        self._counts = {table: torch.zeros(rows, dtype=torch.int32) for table, rows in num_rows.items()}
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the counters."""
+        return sum(counts.numel() * 4 for counts in self._counts.values())
+
+    def observe(self, table: str, ids: Tensor) -> None:
+        """Count a step's accesses. Cost: O(n)."""
+        if table in self._counts:
+            count_rows(self._counts[table].numpy(), ids.cpu().numpy())
+
+    def select(self, table: str, num_rows: int) -> Tensor:
+        """Return the most used rows."""
+        return top_rows(self._counts[table], num_rows)
+
+    def saved(self, table: str, rows: Tensor) -> None:
+        """Count these rows from 0 again."""
+        if table in self._counts:
+            self._counts[table][rows] = 0
+
+    def state_dict(self) -> State:
+        """Return the counters."""
+        return {
+            "version": 1,
+            "policy": "MFU",
+            "counts": {table: pack(counts) for table, counts in self._counts.items()},
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from saved counters."""
+        check_state(state, version=1, keys={"policy", "counts"}, owner="MFU")
+        unpack(state["counts"], self._counts, owner="MFU")

@@ -1,0 +1,51 @@
+"""SCAR: the rows that changed most since they were last saved; needs a copy of every tracked row.
+
+Source: SCAR (Qiao et al., ICML 2019) as used by CPR (arXiv 2011.02999). Memory: 100 % of the tracked tables.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from recoup.checkpoint.policies.kernels import top_rows
+from recoup.checkpoint.policies.packing import pack, unpack
+from recoup.checkpoint.views import TableView
+from recoup.core import State, check_state
+
+
+class SCAR:
+    """Rows by the length of their change since they were last saved."""
+
+    def __init__(self, views: Mapping[str, TableView]) -> None:
+        """Copy the tracked tables as they are now, which counts as saved."""
+        self._views = dict(views)
+        self._saved = {table: view.weight.detach().clone() for table, view in views.items()}
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the copies."""
+        return sum(copy.numel() * copy.element_size() for copy in self._saved.values())
+
+    def observe(self, table: str, ids: Tensor) -> None:
+        """Nothing: the change is measured when rows are chosen."""
+        del table, ids
+
+    def select(self, table: str, num_rows: int) -> Tensor:
+        """Return the rows that changed most. Cost: O(R D)."""
+        change = (self._views[table].weight.detach() - self._saved[table]).float().square().sum(dim=1)
+        return top_rows(change, num_rows).cpu() + self._views[table].first_row
+
+    def saved(self, table: str, rows: Tensor) -> None:
+        """Copy these rows as they are now."""
+        if table in self._saved:
+            local = rows.to(self._saved[table].device) - self._views[table].first_row
+            self._saved[table][local] = self._views[table].weight.detach()[local]
+
+    def state_dict(self) -> State:
+        """Return the copies."""
+        return {"version": 1, "policy": "SCAR", "copies": {table: pack(copy) for table, copy in self._saved.items()}}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from saved copies."""
+        check_state(state, version=1, keys={"policy", "copies"}, owner="SCAR")
+        unpack(state["copies"], self._saved, owner="SCAR")
