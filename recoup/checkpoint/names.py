@@ -1,4 +1,4 @@
-"""Names of a run's files: `<run>-g<generation>-n<serial>-s<step>...`; the serial orders checkpoints, whatever the step."""
+"""Names of a run's files: `<run>-g<generation>-n<serial>-s<step>...`; the serial orders them, whatever the step."""
 
 
 def stem(run_id: str, generation: int, serial: int, step: int) -> str:

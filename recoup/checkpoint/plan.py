@@ -33,10 +33,12 @@ class ShardPlan:
     def by_table(num_rows: Mapping[str, int], num_shards: int, owners: Mapping[str, int] | None = None) -> "ShardPlan":
         """Give whole tables to shards: as `owners` says, or the largest first to the emptiest shard."""
         if owners is None:
-            load, owners = [0] * max(1, num_shards), {}
+            load = [0] * max(1, num_shards)
+            greedy: dict[str, int] = {}
             for table in sorted(num_rows, key=lambda name: (-num_rows[name], name)):
-                owners[table] = load.index(min(load))
-                load[owners[table]] += num_rows[table]
+                greedy[table] = load.index(min(load))
+                load[greedy[table]] += num_rows[table]
+            owners = greedy
         return ShardPlan(kind="table", num_rows=dict(num_rows), num_shards=num_shards, owners=dict(owners))
 
     @staticmethod

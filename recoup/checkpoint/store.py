@@ -212,7 +212,7 @@ class CheckpointStore:
         newest = self._newest_name()
         if newest is not None and generation_of(newest, self.run_id) > self.generation:
             raise CheckpointError(
-                f"generation {self.generation} of run {self.run_id!r} is over: '{newest}' is newer; this process must end"
+                f"generation {self.generation} of run {self.run_id!r} is over: '{newest}' is newer: end this process"
             )
         new = {entry.shard: entry for entry in entries}
         chains: list[Entry] = []
@@ -254,9 +254,8 @@ class CheckpointStore:
         if previous is None and not snapshot.full:
             raise NoCheckpointError("a save of some rows needs a save of all rows before it: save everything once")
         serial = self.next_serial()
-        entries: list[Entry] = []
-        for shard in snapshot.shards:
-            entries.append(self.write_entry(snapshot, shard, serial, base=snapshot.full))
+        chosen = [shard for shard, copies in snapshot.shards.items() if copies or snapshot.full]
+        entries = [self.write_entry(snapshot, shard, serial, base=snapshot.full) for shard in chosen]
         if previous is not None:
             entries = [self._compacted(entry, previous, serial) for entry in entries]
         manifest = self.commit(snapshot, entries, previous, serial)
@@ -294,7 +293,7 @@ class CheckpointStore:
     # Reading
 
     def checkpoints(self) -> list[Manifest]:
-        """Return the complete checkpoints of the run, newest first; incomplete or damaged ones are skipped, and said so."""
+        """Return the complete checkpoints of the run, newest first; others are skipped with a warning."""
         found: list[Manifest] = []
         sizes: dict[str, dict[str, int]] = {}
         for name in sorted(self._manifest_names(), key=lambda n: serial_of(n, self.run_id), reverse=True):

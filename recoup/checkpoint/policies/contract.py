@@ -7,7 +7,7 @@ from torch import Tensor
 from recoup.core import State
 
 SAVE_FRACTION = 0.125
-"""r: a priority save takes r of a table's rows, every r of the interval of whole saves. Source: CPR, section on SCAR."""
+"""r: a priority save takes r of a table's rows, every r of the whole interval. Source: CPR, SCAR."""
 
 
 class RowPolicy(Protocol):

@@ -62,6 +62,7 @@ def top_rows(priority: Tensor, num_rows: int) -> Tensor:
 
     Args:
         priority: [R], larger = sooner; rows of priority 0 or less are not chosen.
+        num_rows: the most to return.
     Cost: O(R).
     """
     positive = (priority > 0).nonzero().flatten()

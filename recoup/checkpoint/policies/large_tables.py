@@ -1,4 +1,4 @@
-"""Which tables are worth a policy: the largest that together hold nearly all rows; the small ones are always saved whole.
+"""Which tables are worth a policy: the largest that hold nearly all rows; small ones are saved whole.
 
 Source: CPR (arXiv 2011.02999): the 7 largest of Criteo's 26 tables hold over 99 % of the rows.
 """

@@ -1,4 +1,4 @@
-"""MFU, most frequently used: 4 bytes a row count accesses; the most used rows are saved first, and counted from 0 again.
+"""MFU, most frequently used: 4 bytes a row count accesses; the most used rows are saved first, then count from 0.
 
 Source: CPR (arXiv 2011.02999), CPR-MFU. Memory: 4 bytes a row of the tracked tables.
 """
