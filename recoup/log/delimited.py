@@ -19,6 +19,8 @@ _logger = logging.getLogger(__name__)
 
 BLOCK_BYTES = 4 << 20  # bytes parsed at a time; a line must be shorter
 
+_HEAD_BYTES = 1 << 20  # bytes in which the header must end
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
@@ -55,12 +57,12 @@ def read_delimited(path: str, layout: Layout, columns: Sequence[str] | None = No
     Raises:
         LogError: no header, a line with another number of fields, a value of another type, or a cut archive.
     """
-    file = CountedFile(path)
     if not ends_with_newline(path):
         _logger.warning("'%s' does not end with a newline: it may be cut short", path)
     names = layout.names or _header(path, layout)
     keep = [name for name in names if columns is None or name in columns]
     types = {name: layout.types.get(name, pa.string()) for name in keep}
+    file = CountedFile(path)
     try:
         reader = pa_csv.open_csv(
             file.stream,
@@ -91,9 +93,13 @@ def read_delimited(path: str, layout: Layout, columns: Sequence[str] | None = No
 
 def _header(path: str, layout: Layout) -> tuple[str, ...]:
     parse = pa_csv.ParseOptions(delimiter=layout.delimiter, quote_char='"' if layout.quotes else False)
+    with CountedFile(path).stream as stream:
+        head = bytes(stream.read(_HEAD_BYTES))
+    if len(head) == _HEAD_BYTES:
+        head = head[: head.rfind(b"\n") + 1]
     try:
         read = pa_csv.ReadOptions(use_threads=False)
-        with pa_csv.open_csv(CountedFile(path).stream, read_options=read, parse_options=parse) as reader:
+        with pa_csv.open_csv(pa.BufferReader(head), read_options=read, parse_options=parse) as reader:
             names = tuple(reader.schema.names)
     except pa.ArrowInvalid as err:
         raise _line_error(str(err), path) from err

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pyarrow as pa
 
 from recoup.log.errors import LogError
@@ -16,20 +18,54 @@ def list_files(path: str, suffixes: Sequence[str]) -> tuple[str, ...]:
 
     A folder is searched with its sub-folders; names that start with `.` or `_` are ignored, as are other suffixes.
 
+    Args:
+        path: a local path, or a URL that fsspec knows, such as `s3://bucket/folder`.
+        suffixes: how the wanted names end.
     Raises:
         LogError: nothing is there, or no file has one of `suffixes`.
     """
-    root = Path(path)
-    if root.is_file():
-        return (str(root),)
-    if not root.exists():
-        raise LogError(f"expected a log file or folder, got nothing (file '{path}'): check the path")
-    found = [file for file in root.rglob("*") if file.is_file() and _visible(file, root)]
-    wanted = [str(file) for file in found if file.name.endswith(tuple(suffixes))]
+    found = _remote_files(path) if is_remote(path) else _local_files(path)
+    if found == [path]:
+        return (path,)
+    wanted = [file for file in found if file.endswith(tuple(suffixes))]
     if not wanted:
-        names = sorted(file.name for file in found)[:5]
+        names = sorted(file.rsplit("/", 1)[-1] for file in found)[:5]
         raise LogError(f"expected files named *{', *'.join(suffixes)}, got {names} (folder '{path}')")
     return tuple(sorted(wanted, key=natural_key))
+
+
+def is_remote(path: str) -> bool:
+    """Return whether `path` is a URL for fsspec rather than a local path."""
+    return "://" in path
+
+
+def _local_files(path: str) -> list[str]:
+    root = Path(path)
+    if root.is_file():
+        return [path]
+    if not root.exists():
+        raise LogError(f"expected a log file or folder, got nothing (file '{path}'): check the path")
+    return [str(file) for file in root.rglob("*") if file.is_file() and _visible(file.relative_to(root).parts)]
+
+
+def _remote_files(path: str) -> list[str]:
+    files, inner = _filesystem(path)
+    found = sorted(files.find(inner))
+    if not found:
+        raise LogError(f"expected a log file or folder, got nothing (file '{path}'): check the path")
+    if found == [inner]:
+        return [path]
+    root = inner.rstrip("/") + "/"
+    visible = [file for file in found if _visible(tuple(file.removeprefix(root).split("/")))]
+    return [str(files.unstrip_protocol(file)) for file in visible]
+
+
+def _filesystem(path: str) -> tuple[Any, str]:
+    try:
+        files, inner = fsspec.core.url_to_fs(path)
+    except (ImportError, ValueError) as err:
+        raise LogError(f"expected a URL that fsspec can open, got: {err} (file '{path}')") from err
+    return files, inner
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -40,7 +76,18 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def file_bytes(path: str) -> int:
     """Return the size of the file as stored."""
+    if is_remote(path):
+        files, inner = _filesystem(path)
+        return int(files.size(inner))
     return Path(path).stat().st_size
+
+
+def open_file(path: str) -> pa.NativeFile:
+    """Return the file's bytes for reading at any place."""
+    if is_remote(path):
+        files, inner = _filesystem(path)
+        return pa.PythonFile(files.open(inner, "rb"), mode="r")
+    return pa.OSFile(path, "rb")
 
 
 class CountedFile:
@@ -48,7 +95,7 @@ class CountedFile:
 
     def __init__(self, path: str) -> None:
         """Open `path`; `.gz`, `.bz2` and `.zst` are decompressed while reading."""
-        self._raw = pa.OSFile(path, "rb")
+        self._raw = open_file(path)
         codec = _codec(path)
         self.stream: pa.NativeFile = pa.CompressedInputStream(self._raw, codec) if codec else self._raw
 
@@ -62,15 +109,14 @@ def ends_with_newline(path: str) -> bool:
     """Return whether the last byte of a text file is a newline; a compressed file has its own end mark."""
     if _codec(path):
         return True
-    with Path(path).open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - 1, 0))
-        return file.read(1) in (b"\n", b"")
+    with open_file(path) as file:
+        file.seek(max(file.size() - 1, 0))
+        return bytes(file.read(1)) in (b"\n", b"")
 
 
 def _codec(path: str) -> str | None:
     return {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(Path(path).suffix)
 
 
-def _visible(file: Path, root: Path) -> bool:
-    return not any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+def _visible(parts: tuple[str, ...]) -> bool:
+    return not any(part.startswith((".", "_")) for part in parts)

@@ -7,7 +7,6 @@ first file. A `key=value` folder name is a column of its files, if the schema as
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 
 from recoup.log.errors import LogError
 from recoup.log.filelog import FileLog, Piece, Request
-from recoup.log.files import file_bytes, list_files
+from recoup.log.files import file_bytes, list_files, open_file
 from recoup.log.mapping import SAME_NAMES, ColumnMapping, apply_mapping, needed_columns
 from recoup.schema import Schema
 
@@ -29,7 +28,7 @@ class ParquetLog:
 
     kind: Literal["parquet"] = "parquet"
     path: str
-    """A file or a folder; names starting with `.` or `_` are ignored."""
+    """A file, a folder, or a URL for fsspec (`s3://...`); names starting with `.` or `_` are ignored."""
     schema: Schema
     mapping: ColumnMapping = SAME_NAMES
 
@@ -54,7 +53,7 @@ def open_parquet(config: ParquetLog) -> FileLog:
 def _read(request: Request, config: ParquetLog) -> Iterator[Piece]:
     wanted = [config.mapping.source(name) for name in needed_columns(config.schema, request.columns)]
     total_bytes = file_bytes(request.path)
-    with pq.ParquetFile(request.path, buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as file:
+    with pq.ParquetFile(open_file(request.path), buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as file:
         names = file.schema_arrow.names
         _refuse_twins(names, wanted, request.path)
         present = [name for name in wanted if name in names]
@@ -70,7 +69,7 @@ def _read(request: Request, config: ParquetLog) -> Iterator[Piece]:
 
 def hive_values(path: str) -> dict[str, str | None]:
     """Return the `key=value` folders of `path` as columns; Hive's default partition is null."""
-    pairs = [part.split("=", 1) for part in Path(path).parent.parts if "=" in part]
+    pairs = [part.split("=", 1) for part in path.split("/")[:-1] if "=" in part]
     return {key: None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for key, value in pairs}
 
 

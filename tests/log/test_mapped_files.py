@@ -5,7 +5,9 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -269,6 +271,30 @@ def test_hive_folders_are_columns(tmp_path):
     assert [row["time"] for row in rows] == [1714608000000] * 2 + [1715299200000] * 2
     pq.write_table(make_table(1), tmp_path / "date=2024-05-02" / "city=7" / "part-0.parquet")
     assert read(ParquetLog(path=str(tmp_path / "date=2024-05-02"), schema=SCHEMA)) == expected_rows(1)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_logs_are_read_from_object_stores(tmp_path, kind):
+    """A URL that fsspec knows reads like a local path: natural order, Hive folders, sizes, one-line errors."""
+    files = fsspec.filesystem("memory")
+    for number in (10, 2):
+        WRITERS[kind](tmp_path / f"log.{kind}", make_table(20, user=pa.array([number] * 20), city=None))
+        files.pipe_file(f"/{kind}/city={number}/part-{number}.{kind}", (tmp_path / f"log.{kind}").read_bytes())
+    files.pipe_file(f"/{kind}/_SUCCESS", b"")
+    local = WRITERS[kind](tmp_path / f"log.{kind}", make_table())
+    config = replace(local, path=f"memory://{kind}")
+    rows = read(config)
+    assert [row["user"] for row in rows] == [2] * 20 + [10] * 20
+    assert [row["city"] for row in rows[::20]] == ([[2], [10]] if kind == "parquet" else [[], []])
+    assert open_log(config).num_bytes == sum(files.size(name) for name in files.find(f"/{kind}") if "part" in name)
+    assert len(read(replace(local, path=f"memory://{kind}/city=2/part-2.{kind}"))) == 20
+    files.pipe_file(f"/{kind}/city=2/part-2.{kind}", b"")
+    with pytest.raises(LogError, match=r"got 0 bytes \(file 'memory://.*part-2"):
+        read(config)
+    with pytest.raises(LogError, match=r"got nothing \(file 'memory://none'"):
+        open_log(replace(local, path="memory://none"))
+    with pytest.raises(LogError, match=r"expected a URL that fsspec can open, got: .*nowhere"):
+        open_log(replace(local, path="nowhere://none"))
 
 
 def test_mapping_renames_splits_hashes_and_scales(tmp_path):
