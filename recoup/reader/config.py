@@ -41,7 +41,7 @@ class ReaderConfig:
     """Session rows shuffled together, at least (whole row groups are taken); decoded together, so it costs memory."""
     max_samples_per_session_per_batch: int = 0
     """IID guard: a session's samples are spread so that any B samples in a row hold at most so many; 0 = no guard.
-    Where a window has too few sessions for that, samples stay and the excess shows in `max_samples_of_a_session`."""
+    A session longer than its window can spread exceeds it, and that shows in `report.max_samples_of_a_session`."""
     seed: int = 0
     drop_last: bool = False
     """Leave out the steps in which some rank has less than B samples."""

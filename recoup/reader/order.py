@@ -1,13 +1,17 @@
 """The order of samples inside a stripe: whole sessions in stored or random order, or spread by the IID guard.
 
 The order is a list of pieces; a piece is samples lo .. hi-1 of one session row. It depends on the stripe's rows, the
-seed and the guard only, so that any process finds the same order again.
+seed, B and the guard only, so that any process finds the same order again.
+
+The guard lays the stripe's samples, session by session, into W = ceil(B / bound) lanes of equal length and reads them
+across: neighbours of a session come W samples apart, so any B samples in a row hold at most `bound` of them. Exact for
+sessions of up to (samples of the stripe) / W - bound samples; longer ones exceed it by what does not fit. (McNaughton's
+wrap-around rule, 1959.) Within a batch, samples of a session are put together again, so that they still share rows.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from recoup.core import derive_seed
@@ -21,12 +25,16 @@ class StripeOrder:
     lo: NDArray[np.int64]
     hi: NDArray[np.int64]
     end: NDArray[np.int64]
+    regroup: bool
+    """True: pieces are single samples, and a cut puts those of a session together."""
 
     def cut(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the pieces (row, lo, hi) of samples `first` .. `end - 1`; the outer ones may be shortened."""
         if end <= first:
             empty = np.empty(0, dtype=np.int64)
             return empty, empty, empty
+        if self.regroup:
+            return _joined(self.row[first:end], self.lo[first:end])
         p0 = int(np.searchsorted(self.end, first, side="right"))
         p1 = int(np.searchsorted(self.end, end, side="left"))
         row, lo, hi = self.row[p0 : p1 + 1], self.lo[p0 : p1 + 1].copy(), self.hi[p0 : p1 + 1].copy()
@@ -56,80 +64,33 @@ def stripe_order(
     if shuffle_seed is not None and rows.size:
         keys = np.random.default_rng(derive_seed(shuffle_seed, "order")).random(int(session_of_row[-1]) + 1)
         rows = np.argsort(keys[session_of_row], kind="stable")
+    sizes = num_samples[rows]
     if not max_per_session:
-        sizes = num_samples[rows]
-        return StripeOrder(row=rows, lo=np.zeros_like(sizes), hi=sizes, end=np.cumsum(sizes))
-    row, lo, hi = _spread(rows, num_samples, session_of_row, batch_size, max_per_session)
-    return StripeOrder(row=row, lo=lo, hi=hi, end=np.cumsum(hi - lo))
+        return StripeOrder(row=rows, lo=np.zeros_like(sizes), hi=sizes, end=np.cumsum(sizes), regroup=False)
+    row = np.repeat(rows, sizes)
+    sample = np.arange(row.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    spread = _across(row.size, -(-batch_size // max_per_session))
+    row, sample = row[spread], sample[spread]
+    return StripeOrder(row=row, lo=sample, hi=sample + 1, end=np.arange(1, row.size + 1), regroup=True)
 
 
-def _spread(
-    rows: NDArray[np.int64],
-    num_samples: NDArray[np.int64],
-    session_of_row: NDArray[np.int64],
-    batch_size: int,
-    bound: int,
+def _across(count: int, num_lanes: int) -> NDArray[np.int64]:
+    """Return 0 .. count-1, laid into lanes one after the other, in the order in which they are read across."""
+    in_lane = np.full(num_lanes, count // num_lanes, dtype=np.int64)
+    in_lane[: count % num_lanes] += 1
+    lane = np.repeat(np.arange(num_lanes), in_lane)
+    place = np.arange(count) - np.repeat(np.cumsum(in_lane) - in_lane, in_lane)
+    order = np.empty(count, dtype=np.int64)
+    order[place * num_lanes + lane] = np.arange(count)
+    return order
+
+
+def _joined(
+    row: NDArray[np.int64], sample: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Cut rows into pieces of at most `bound` samples, pieces of one session at least B samples apart if possible.
-
-    Sessions start in the given order, long ones early enough to end inside the stripe.
-    """
-    session = session_of_row[rows]
-    by_session = np.argsort(session, kind="stable")  # rows of one session together, in order
-    pieces = -(-num_samples[rows] // bound)
-    pieces_of_session = np.bincount(session, weights=pieces).astype(np.int64)
-    natural = np.cumsum(num_samples[rows]) - num_samples[rows]
-    first_row = np.full(pieces_of_session.size, np.iinfo(np.int64).max)
-    np.minimum.at(first_row, session, natural)
-    latest = int(num_samples.sum()) - pieces_of_session * batch_size
-    started = np.argsort(np.minimum(first_row, latest), kind="stable")
-    started = started[pieces_of_session[started] > 0]
-    counts = np.bincount(session, minlength=pieces_of_session.size)
-    row_off = np.concatenate(([0], np.cumsum(counts)))
-    total = int(pieces.sum())
-    out = (np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64))
-    _schedule(started, (rows[by_session], row_off, pieces_of_session), num_samples, (batch_size, bound), out)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _schedule(
-    started: NDArray[np.int64],
-    sessions: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    num_samples: NDArray[np.int64],
-    batch_and_bound: tuple[int, int],
-    out: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-) -> None:
-    """Emit pieces: first a session whose last piece lies B samples back, else a new one, else the longest waiting."""
-    rows, row_off, pieces_left = sessions
-    batch_size, bound = batch_and_bound
-    out_row, out_lo, out_hi = out
-    total = out_row.size
-    queue = np.empty(total + started.size, np.int64)  # sessions that wait, in order of their last piece
-    release = np.empty(total + started.size, np.int64)
-    at_row = row_off[:-1].copy()
-    at_sample = np.zeros(row_off.size - 1, np.int64)
-    head, tail, fresh = 0, 0, 0
-    position = np.int64(0)
-    for i in range(total):
-        if head < tail and (release[head] <= position or fresh == started.size):
-            s = queue[head]
-            head += 1
-        else:
-            s = started[fresh]
-            fresh += 1
-        r = rows[at_row[s]]
-        lo = at_sample[s]
-        hi = min(lo + bound, num_samples[r])
-        out_row[i], out_lo[i], out_hi[i] = r, lo, hi
-        if hi == num_samples[r]:
-            at_row[s] += 1
-            at_sample[s] = 0
-        else:
-            at_sample[s] = hi
-        pieces_left[s] -= 1
-        if pieces_left[s] > 0:
-            queue[tail] = s
-            release[tail] = position + batch_size
-            tail += 1
-        position += hi - lo
+    """Return single samples as pieces, in order of row and sample."""
+    order = np.lexsort((sample, row))
+    row, sample = row[order], sample[order]
+    begins = np.flatnonzero(np.concatenate(([True], (np.diff(row) != 0) | (np.diff(sample) != 1))))
+    ends = np.concatenate((begins[1:], [row.size]))
+    return row[begins], sample[begins], sample[ends - 1] + 1

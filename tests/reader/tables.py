@@ -134,8 +134,22 @@ def arrow_schema(schema):
     return pa.schema(fields)
 
 
-def write_table(folder, sessions, schema=SCHEMA, *, rows_per_group=4, groups_per_part=3, max_samples_per_row=0):
-    """Write the sessions as a table; sessions longer than `max_samples_per_row` become several chunks."""
+def write_table(
+    folder,
+    sessions,
+    schema=SCHEMA,
+    *,
+    rows_per_group=4,
+    groups_per_part=3,
+    max_samples_per_row=0,
+    drop=(),
+    empty_at=None,
+):
+    """Write the sessions as a table.
+
+    Sessions longer than `max_samples_per_row` become several chunks; columns in `drop` are left out of the files;
+    a row group without rows is put in at `empty_at`.
+    """
     rows = []
     for session in sessions:
         step = max_samples_per_row or len(session)
@@ -143,11 +157,14 @@ def write_table(folder, sessions, schema=SCHEMA, *, rows_per_group=4, groups_per
     (folder / "parts").mkdir(parents=True)
     parts = []
     groups = [rows[i : i + rows_per_group] for i in range(0, len(rows), rows_per_group)] or [[]]
+    if empty_at is not None:
+        groups.insert(empty_at, [])
+    columns = pa.schema([field for field in arrow_schema(schema) if field.name not in drop])
     for p in range(0, len(groups), groups_per_part):
         name = f"part-{len(parts):05d}.parquet"
-        with pq.ParquetWriter(folder / "parts" / name, arrow_schema(schema), write_page_checksum=True) as writer:
+        with pq.ParquetWriter(folder / "parts" / name, columns, write_page_checksum=True) as writer:
             for group in groups[p : p + groups_per_part]:
-                writer.write_table(pa.Table.from_pylist(group, arrow_schema(schema)))
+                writer.write_table(pa.Table.from_pylist(group, columns))
         row_groups = [
             SimpleNamespace(rows=len(g), samples=sum(r["num_samples"] for r in g))
             for g in groups[p : p + groups_per_part]
