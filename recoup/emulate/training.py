@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recoup.core import EventLog
 from recoup.emulate.course import Course
-from recoup.emulate.learner import Learner, Mirror, Whole
+from recoup.emulate.learner import Learner, Mirror, Rows, Whole
 from recoup.emulate.strategy import LARGE_TABLES
 from recoup.recovery import FailureFacts, GuardConfig, Ledger, RowAccesses, decide
 
@@ -49,11 +49,20 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class _Copy:
+    rows: Tensor | None
+    """None = all."""
+    parts: dict[str, Tensor]
+    accesses: Tensor
+    """Of these rows, not saved before."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Pending:
     step: int
     progress: float
-    taken: dict[str, tuple[Tensor | None, dict[str, Tensor]]]
-    """By table: the rows copied (None = all), and the copies by part."""
+    taken: dict[str, _Copy]
+    """By table."""
     whole: Whole | None
 
 
@@ -73,6 +82,7 @@ class EmulatedTraining:
     """Rows copied by complete saves, all tables together."""
     ledger: Ledger = field(init=False)
     accesses: RowAccesses = field(init=False)
+    _views: Mapping[str, Rows] = field(init=False)
     _step: int = 0
     _savings: int = 0
     _mirror: Mirror = field(init=False)
@@ -85,6 +95,7 @@ class EmulatedTraining:
         """Begin with the state at the start as the first save."""
         assert self.policy is not None or self.plan.fraction == 1
         course = self.course
+        self._views = self.learner.table_views()
         self._mirror = self.start.rows.copy()
         self._whole = self.start
         self._large = large_tables(course.num_rows)
@@ -101,9 +112,7 @@ class EmulatedTraining:
 
     def begin_save(self, progress: float) -> None:
         """Copy the rows to be saved."""
-        views = self.learner.table_views()
-        index = {table: self._select(table) for table in views}
-        taken = {table: (rows, Mirror.take(views[table], rows)) for table, rows in index.items()}
+        taken = {table: self._copy(table, view) for table, view in self._views.items()}
         whole = Whole.of(self.learner, self._step) if self.plan.recovery == "full" else None
         self._pending = _Pending(self._step, progress, taken, whole)
 
@@ -111,12 +120,12 @@ class EmulatedTraining:
         """Make the copies the saved state."""
         pending, self._pending = self._pending, None
         assert pending is not None
-        for table, (rows, taken) in pending.taken.items():
-            self._mirror.put(table, rows, taken)
-            self.accesses.saved(table, rows)
-            if rows is not None and self.policy is not None:
-                self.policy.saved(table, rows)
-            self.rows_saved += taken["weight"].shape[0]
+        for table, copy in pending.taken.items():
+            self._mirror.put(table, copy.rows, copy.parts)
+            self.accesses.saved(table, copy.rows, copy.accesses)
+            if copy.rows is not None and self.policy is not None:
+                self.policy.saved(table, copy.rows)
+            self.rows_saved += copy.accesses.numel()
         self._savings += 1
         if self._savings % round(1 / self.plan.fraction) == 0:
             self.ledger.saved(self.course.positions[pending.step])
@@ -146,13 +155,12 @@ class EmulatedTraining:
     def recover_partial(self, events: list[tuple[int, ...]], progress: float) -> None:
         """Set the failed shards' rows back to their last save."""
         del progress
-        views = self.learner.table_views()
         for failed in events:
             lost: dict[int, float] = {}
             for shard in failed:
                 rows = self.course.rows_of_shard[shard]
                 lost[shard] = self.accesses.lost(rows) / self.course.total_accesses
-                self._mirror.revert(views, rows)
+                self._mirror.revert(self._views, rows)
             self.ledger.lost(failed, self.course.positions[self._step], accesses=lost)
 
     def recover_full(self, progress: float) -> None:
@@ -162,6 +170,11 @@ class EmulatedTraining:
         self._mirror = self._whole.rows.copy()
         self._step = self._whole.step
         self.ledger.rewound(self.course.positions[self._step])
+
+    def _copy(self, table: str, view: Rows) -> _Copy:
+        rows = self._select(table)
+        unsaved = self.accesses.unsaved(table)
+        return _Copy(rows, Mirror.take(view, rows), unsaved.clone() if rows is None else unsaved[rows])
 
     def _select(self, table: str) -> Tensor | None:
         if self.policy is None or self.plan.fraction == 1 or table not in self._large:

@@ -32,12 +32,23 @@ class RowAccesses:
         counts.index_add_(0, ids_N, torch.ones(1, dtype=torch.int32).expand(ids_N.numel()))
         self._total += ids_N.numel()
 
-    def saved(self, table: str, rows: Tensor | None = None) -> None:
-        """Forget the accesses of `rows` (None = all): they are safe."""
-        if rows is None:
-            self._counts(table).zero_()
+    def saved(self, table: str, rows: Tensor | None = None, counted: Tensor | None = None) -> None:
+        """Forget accesses of `rows` (None = all): they are safe.
+
+        Args:
+            table: which table.
+            rows: each once.
+            counted: accesses of these rows when the copy was taken, if it was written in the background since:
+                later ones are not safe. None = the copy is of now.
+        """
+        counts = self._counts(table)
+        if counted is not None:
+            kept = counts - counted if rows is None else counts[rows] - counted
+            counts.copy_(kept) if rows is None else counts.index_copy_(0, rows, kept)
+        elif rows is None:
+            counts.zero_()
         else:
-            self._counts(table).index_fill_(0, rows, 0)
+            counts.index_fill_(0, rows, 0)
 
     def unsaved(self, table: str) -> Tensor:
         """Return accesses by row since its last save, int32 [R], a live view."""
