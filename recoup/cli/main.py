@@ -4,8 +4,10 @@ import sys
 
 import typer
 
+from recoup.cli.emulate import emulate
 from recoup.cli.log import log
 from recoup.cli.plan import plan
+from recoup.cli.table import table
 from recoup.core import RecoupError
 
 app = typer.Typer(
@@ -23,7 +25,9 @@ def _root() -> None:
 
 
 app.add_typer(log, name="log")
+app.add_typer(table, name="table")
 app.command("plan")(plan)
+app.command("emulate")(emulate)
 
 
 def main() -> None:

@@ -1,0 +1,141 @@
+"""`recoup table`: build a session table from a log, look into it, check it, write it back as rows."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from recoup.table.inspect import TableFacts
+
+table = typer.Typer(help="Session tables: each session one row, each repeat once.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the session table.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override: key.path=value, such as build.sessions.gap=30m.")
+]
+AsJson = Annotated[bool, typer.Option("--json/--no-json", help="Print JSON instead of tables.")]
+
+
+@table.command("build")
+def build(
+    config: Annotated[Path, typer.Argument(help="TOML file with a 'log' and a 'build' table.")],
+    folder: Folder,
+    overrides: Overrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite/--no-overwrite", help="Replace a complete table.")] = False,
+    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on with a stopped build.")] = False,
+) -> None:
+    """Build a session table from a log; the folder holds the older complete table until the new one is committed.
+
+    Example: recoup table build recipes/kuairand.toml out/table --set log.path=data/kuairand
+    """
+    from recoup.cli.progress import progress_bars
+    from recoup.core import load_config
+    from recoup.log import LogConfig, open_log
+    from recoup.table import BuildConfig, build_table
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class TableBuild:
+        log: LogConfig
+        build: BuildConfig = field(default_factory=BuildConfig)
+
+    # A function-local class: its hints name local types, so they are given as objects.
+    TableBuild.__annotations__.update(log=LogConfig, build=BuildConfig)
+    settings = load_config(TableBuild, config, overrides or ())
+    with progress_bars() as progress:
+        manifest = build_table(
+            open_log(settings.log), folder, settings.build, overwrite=overwrite, resume=resume, progress=progress
+        )
+    counts = manifest.counts
+    typer.echo(
+        f"{counts.samples} samples in {counts.sessions} sessions, {counts.rows} rows, {len(manifest.parts)} parts, "
+        f"{sum(part.bytes for part in manifest.parts)} bytes; "
+        f"{counts.repeated} repeated and {counts.late} late samples left out, {counts.sampled_out} sampled out"
+    )
+
+
+@table.command("inspect")
+def inspect(folder: Folder, as_json: AsJson = False) -> None:
+    """Show samples a session, dedup factors measured and by formula, and bytes by feature.
+
+    Example: recoup table inspect out/table
+    """
+    import json
+    from dataclasses import asdict
+
+    from recoup.cli.progress import progress_bars
+    from recoup.table import open_table
+    from recoup.table.inspect import inspect_table
+
+    with progress_bars() as progress:
+        facts = inspect_table(open_table(folder), progress=progress)
+    if as_json:
+        typer.echo(json.dumps(asdict(facts)))
+    else:
+        _show(facts)
+
+
+@table.command("verify")
+def verify(folder: Folder) -> None:
+    """Check files, checksums, counts, order, windows and inverses; exit with 1 if anything is wrong.
+
+    Example: recoup table verify out/table
+    """
+    from recoup.cli.progress import progress_bars
+    from recoup.table import open_table
+    from recoup.table.verify import verify_table
+
+    opened = open_table(folder)
+    with progress_bars() as progress:
+        problems = verify_table(opened, progress=progress)
+    for problem in problems[:20]:
+        typer.echo(f"error: {problem}", err=True)
+    if problems:
+        typer.echo(f"error: {len(problems)} problems in '{folder}': rebuild the table or restore its files", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"'{folder}' is intact: {opened.num_samples} samples, {len(opened.manifest.parts)} parts")
+
+
+@table.command("export")
+def export(
+    folder: Folder,
+    target: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    by_session: Annotated[
+        bool, typer.Option("--by-session/--by-time", help="Order: clustered by session, or by time as a log is.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite/--no-overwrite", help="Replace the file.")] = False,
+) -> None:
+    """Write the table's samples as ordinary row-per-sample Parquet.
+
+    Example: recoup table export out/table out/rows.parquet
+    """
+    from recoup.cli.progress import progress_bars
+    from recoup.table import TableError, open_table
+
+    if target.exists() and not overwrite:
+        raise TableError(f"expected no file '{target}', got one: use --overwrite, or another name")
+    with progress_bars() as progress:
+        size = open_table(folder).export_rows(target, order="session" if by_session else "time", progress=progress)
+    typer.echo(f"'{target}': {size} bytes")
+
+
+def _show(facts: "TableFacts") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"{facts.samples} samples, {facts.sessions} sessions (mean {facts.samples_per_session:.2f}, longest row "
+        f"{facts.longest_session}), {facts.rows} rows, {facts.bytes} bytes"
+    )
+    groups = Table("group", "features", "d", "factor", "by formula", "with windows", "by formula")
+    for group in facts.groups:
+        figures: list[Any] = [group.repeat, group.measured_factor, group.predicted_factor]
+        figures += [group.window_factor, group.predicted_window_factor]
+        groups.add_row(group.name, ", ".join(group.features), *(f"{figure:.3f}" for figure in figures))
+    console.print(groups)
+    columns = Table("column", "bytes")
+    for name, size in facts.bytes_by_feature.items():
+        columns.add_row(name, str(size))
+    console.print(columns)
