@@ -24,6 +24,8 @@ _KINDS = {
     "avazu": "Avazu CSV, 24 fields with a header",
     "open_bandit": "folder with Open Bandit <campaign>.csv and item_context.csv",
     "parquet": "your row-per-sample Parquet: file, folder or Hive folder, with a schema",
+    "delta": "your Delta table: one version, with a schema",
+    "iceberg": "your Iceberg table: one snapshot, with a schema",
     "csv": "your CSV or TSV, with a schema and a column mapping",
     "jsonlines": "your JSON lines, with a schema and a column mapping",
     "landed": "folder written by 'recoup log land'",

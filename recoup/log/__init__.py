@@ -5,8 +5,10 @@ from recoup.log.conform import conform
 from recoup.log.convert import Converted, ConvertOptions, convert_log
 from recoup.log.criteo import CriteoLog
 from recoup.log.csv import CsvLog
+from recoup.log.delta import DeltaLog
 from recoup.log.ebnerd import EbnerdLog
 from recoup.log.errors import LogError
+from recoup.log.iceberg import IcebergLog
 from recoup.log.jsonlines import JsonLinesLog
 from recoup.log.kuairand import KuaiRandLog
 from recoup.log.landing import LandedLog
@@ -27,7 +29,9 @@ __all__ = [
     "Converted",
     "CriteoLog",
     "CsvLog",
+    "DeltaLog",
     "EbnerdLog",
+    "IcebergLog",
     "JsonLinesLog",
     "KuaiRandLog",
     "LandedLog",

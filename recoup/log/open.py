@@ -6,7 +6,9 @@ from typing import TypeAlias
 from recoup.log.avazu import AvazuLog, open_avazu
 from recoup.log.criteo import CriteoLog, open_criteo
 from recoup.log.csv import CsvLog, open_csv
+from recoup.log.delta import DeltaLog, open_delta
 from recoup.log.ebnerd import EbnerdLog, open_ebnerd
+from recoup.log.iceberg import IcebergLog, open_iceberg
 from recoup.log.jsonlines import JsonLinesLog, open_jsonlines
 from recoup.log.kuairand import KuaiRandLog, open_kuairand
 from recoup.log.landing import LandedLog, open_landed
@@ -28,6 +30,8 @@ LogConfig: TypeAlias = (
     | ParquetLog
     | CsvLog
     | JsonLinesLog
+    | DeltaLog
+    | IcebergLog
     | LandedLog
     | SyntheticLog
 )
@@ -55,6 +59,10 @@ def open_log(config: LogConfig) -> LogSource:
         return open_csv(config)
     if isinstance(config, JsonLinesLog):
         return open_jsonlines(config)
+    if isinstance(config, DeltaLog):
+        return open_delta(config)
+    if isinstance(config, IcebergLog):
+        return open_iceberg(config)
     if isinstance(config, LandedLog):
         return open_landed(config)
     return _open_published(config)

@@ -5,7 +5,7 @@ grow with the file. Schema drift between files is judged file by file against th
 first file. A `key=value` folder name is a column of its files, if the schema asks for it and the file has none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote
@@ -43,27 +43,48 @@ def open_parquet(config: ParquetLog) -> FileLog:
     config.mapping.check(config.schema)
 
     def read(request: Request) -> Iterator[Piece]:
-        return _read(request, config)
+        return parquet_pieces(request, config.schema, config.mapping, constants=hive_values(request.path))
 
     return FileLog(
         schema=config.schema, files=list_files(config.path, (".parquet", ".parq")), read=read, kind=config.kind
     )
 
 
-def _read(request: Request, config: ParquetLog) -> Iterator[Piece]:
-    wanted = [config.mapping.source(name) for name in needed_columns(config.schema, request.columns)]
+def same_names(names: Sequence[str], file_schema: pa.Schema) -> dict[str, str]:
+    """Say that a file's columns have the table's names."""
+    return {name: name for name in names if name in file_schema.names}
+
+
+def parquet_pieces(
+    request: Request,
+    schema: Schema,
+    mapping: ColumnMapping,
+    *,
+    constants: Mapping[str, str | None],
+    find: Callable[[Sequence[str], pa.Schema], Mapping[str, str]] = same_names,
+) -> Iterator[Piece]:
+    """Stream the raw samples of one Parquet file in slices of its row groups.
+
+    Args:
+        request: the file and the columns of the schema.
+        schema: what a sample is.
+        mapping: schema column -> table column.
+        constants: table columns that the file does not hold, one text value each (partition values).
+        find: tells under which name the file holds each table column; absent ones are left out.
+    """
+    wanted = [mapping.source(name) for name in needed_columns(schema, request.columns)]
     total_bytes = file_bytes(request.path)
     with pq.ParquetFile(open_file(request.path), buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as file:
-        names = file.schema_arrow.names
-        _refuse_twins(names, wanted, request.path)
-        present = [name for name in wanted if name in names]
-        folders = {k: v for k, v in hive_values(request.path).items() if k in wanted and k not in names}
+        _refuse_twins(file.schema_arrow.names, wanted, request.path)
+        held = find(wanted, file.schema_arrow)
+        table_name = {in_file: name for name, in_file in held.items()}
+        added = {name: value for name, value in constants.items() if name in wanted and name not in held}
         num_rows = max(file.metadata.num_rows, 1)
         done = 0
-        for batch in file.iter_batches(request.batch_samples, columns=present, use_threads=False):
-            data = _with_constants(batch, folders)
+        for batch in file.iter_batches(request.batch_samples, columns=list(table_name), use_threads=False):
+            data = batch.rename_columns([table_name[name] for name in batch.schema.names])
             done += batch.num_rows
-            mapped = apply_mapping(data, config.schema, config.mapping, request.columns)
+            mapped = apply_mapping(_with_constants(data, added), schema, mapping, request.columns)
             yield Piece(mapped, total_bytes * done // num_rows)
 
 
@@ -73,10 +94,11 @@ def hive_values(path: str) -> dict[str, str | None]:
     return {key: None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for key, value in pairs}
 
 
-def _with_constants(batch: pa.RecordBatch, values: dict[str, str | None]) -> pa.RecordBatch:
-    for name, value in values.items():
-        batch = batch.append_column(name, pa.array([value] * batch.num_rows, pa.string()))
-    return batch
+def _with_constants(batch: pa.RecordBatch, values: Mapping[str, str | None]) -> pa.RecordBatch:
+    added = [pa.array([value] * batch.num_rows, pa.string()) for value in values.values()]
+    return (
+        pa.RecordBatch.from_arrays([*batch.columns, *added], names=[*batch.schema.names, *values]) if added else batch
+    )
 
 
 def _refuse_twins(names: list[str], wanted: list[str], path: str) -> None:
