@@ -8,6 +8,7 @@ from recoup.cli.emulate import emulate
 from recoup.cli.log import log
 from recoup.cli.plan import plan
 from recoup.cli.table import table
+from recoup.cli.train import evaluate, train
 from recoup.core import RecoupError
 
 app = typer.Typer(
@@ -28,6 +29,8 @@ app.add_typer(log, name="log")
 app.add_typer(table, name="table")
 app.command("plan")(plan)
 app.command("emulate")(emulate)
+app.command("train")(train)
+app.command("eval")(evaluate)
 
 
 def main() -> None:

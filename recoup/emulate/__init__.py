@@ -13,7 +13,7 @@ from recoup.emulate.policies import make_policy, whole_view
 from recoup.emulate.results import Comparison, append_record, compare, mean_and_error, read_records
 from recoup.emulate.runs import NO_FAILURES, Bench, RunKey, prepare, run_one, run_seed, wanted_runs
 from recoup.emulate.samples import Dataset, Samples, plain_batches, shuffled, split_by_time
-from recoup.emulate.strategy import STRATEGIES, PolicyName, Strategy, job_times, save_interval, strategy
+from recoup.emulate.strategy import STRATEGIES, PolicyName, Strategy, costs_of, job_times, save_interval, strategy
 from recoup.emulate.sweep import clock_records, clock_run
 from recoup.emulate.trainer import make_trainer
 from recoup.emulate.training import EmulatedTraining, RunPlan, Selector, large_tables, small_share
@@ -60,6 +60,7 @@ __all__ = [
     "clock_records",
     "clock_run",
     "compare",
+    "costs_of",
     "criteo_like",
     "emulate",
     "job_times",

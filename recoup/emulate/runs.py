@@ -17,7 +17,7 @@ from recoup.emulate.learner import Learner, Whole
 from recoup.emulate.machine import Machine
 from recoup.emulate.policies import make_policy
 from recoup.emulate.samples import Dataset, plain_batches, shuffled
-from recoup.emulate.strategy import STRATEGIES, Strategy, job_times, save_interval
+from recoup.emulate.strategy import STRATEGIES, Strategy, costs_of, job_times, save_interval
 from recoup.emulate.training import EmulatedTraining, RunPlan, small_share
 from recoup.failures import draw_failures
 from recoup.jagged import Batch
@@ -100,7 +100,7 @@ def run_seed(bench: Bench, keys: Sequence[RunKey]) -> Iterator[dict[str, Any]]:
 
 def _emulate(bench: Bench, key: RunKey, chosen: Strategy, events: EventLog) -> dict[str, Any]:
     config, cluster, course = bench.config, bench.config.cluster, bench.course
-    costs = cluster.costs()
+    costs = costs_of(chosen, cluster.costs())
     useful = cluster.training.total_seconds()
     guard = None if config.guard_pls is None else GuardConfig(pls_budget=config.guard_pls)
     workload = EmulatedTraining(

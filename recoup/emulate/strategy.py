@@ -1,6 +1,6 @@
 """The strategies compared: how each recovers, what it saves and when, and what that costs on the virtual clock."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from recoup.core import ConfigError
@@ -69,8 +69,14 @@ def strategy(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
+def costs_of(chosen: Strategy, costs: ClusterCosts) -> ClusterCosts:
+    """Return the constants as this strategy meets them: a synchronous one pays the whole save as stall."""
+    return costs if chosen.asynchronous else replace(costs, save_stall_fraction=1.0)
+
+
 def save_interval(chosen: Strategy, costs: ClusterCosts, pls_budget: float) -> float:
     """Return T_save in seconds: the time in which the volume of all rows is saved once."""
+    costs = costs_of(chosen, costs)
     if chosen.interval == "optimal":
         return optimal_save_interval(costs)
     budgeted = save_interval_for_pls(costs, pls_budget)
@@ -89,7 +95,7 @@ def job_times(
     """Return what a job under this strategy takes on the virtual clock.
 
     Args:
-        chosen: the strategy; a synchronous one pays the whole save as stall.
+        chosen: the strategy.
         costs: the cluster's constants.
         useful_seconds: training time without failures and saves.
         pls_budget: for strategies whose interval follows from it.
@@ -100,9 +106,10 @@ def job_times(
     """
     if chosen.spare and spare_seconds is None:
         raise ConfigError(f"strategy {chosen.name!r} needs the measured time of a spare, got none")
+    costs = costs_of(chosen, costs)
     volume = chosen.fraction * (1 - small_share) + small_share
     save = costs.save.total_seconds() * volume
-    stall = save * (costs.save_stall_fraction if chosen.asynchronous else 1.0)
+    stall = save * costs.save_stall_fraction
     spare = spare_seconds if chosen.spare and spare_seconds is not None else costs.reschedule_seconds
     return JobTimes(
         useful=useful_seconds,

@@ -10,7 +10,7 @@ from recoup.core import derive_seed
 from recoup.emulate.clock_only import ClockOnly, ClockResult, run_clock_only
 from recoup.emulate.config import EmulateConfig
 from recoup.emulate.machine import JobTimes
-from recoup.emulate.strategy import STRATEGIES, Strategy, job_times, save_interval
+from recoup.emulate.strategy import STRATEGIES, Strategy, costs_of, job_times, save_interval
 from recoup.failures import Trace, draw_failures
 from recoup.planner import ClusterCosts, full_overhead, partial_overhead
 
@@ -65,6 +65,6 @@ def clock_records(config: EmulateConfig) -> Iterator[dict[str, Any]]:
                 "pls_budget": budget,
                 "overhead": asdict(result.account.overhead) | {"total": result.overhead},
                 "overhead_error": result.overhead_error,
-                "overhead_formula": formula(costs, interval).total,
+                "overhead_formula": formula(costs_of(chosen, costs), interval).total,
                 "pls": result.pls,
             }
