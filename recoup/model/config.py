@@ -28,6 +28,8 @@ class EmbeddingTable:
                 f"table {self.name!r}: expected num_embeddings and embedding_dim >= 1, "
                 f"got {self.num_embeddings} and {self.embedding_dim}"
             )
+        if not self.name or "." in self.name:
+            raise ConfigError(f"expected a table name without dots, got {self.name!r}")
         if not self.features or len(set(self.features)) < len(self.features):
             raise ConfigError(f"table {self.name!r}: expected distinct features, got {list(self.features)}")
         if self.init_range is not None and self.init_range < 0:
@@ -56,6 +58,8 @@ class AttentionEncoder:
 
     def __post_init__(self) -> None:
         """Check the sizes."""
+        if "." in self.feature:
+            raise ConfigError(f"sequence {self.feature!r}: expected a feature name without dots")
         if self.num_heads < 1 or self.max_length < 1 or self.hidden < 0:
             raise ConfigError(
                 f"sequence {self.feature!r}: expected num_heads and max_length >= 1 and hidden >= 0, "

@@ -44,7 +44,7 @@ class DLRM(nn.Module):
         num_dense = len(config.dense_features(schema))
         num_vectors = len(config.features) + int(num_dense > 0)
         self.lookup = Lookup(config.tables, self._encoded, self._groups, device=table_device)
-        self.encoders = nn.ModuleDict({s.feature: SequenceAttention(s, dim) for s in config.sequences})
+        self.encoders = nn.ModuleDict({f"of_{s.feature}": SequenceAttention(s, dim) for s in config.sequences})
         self.bottom = mlp((num_dense, *config.bottom_mlp, dim), last_relu=True) if num_dense else None
         concat = config.interaction == "dot_concat"
         self.interaction = DotInteraction(num_vectors, concat=concat, has_dense=num_dense > 0)
@@ -68,7 +68,7 @@ class DLRM(nn.Module):
         vectors_BFD: list[Tensor] = []
         for group in self._groups:
             parts_UFD = [found.pooled[group.name]] if group.name in found.pooled else []
-            encoded = [self.encoders[f](found.rows[f]) for f in group.features if f in self._encoded]
+            encoded = [self.encoders[f"of_{f}"](found.rows[f]) for f in group.features if f in self._encoded]
             if encoded:
                 parts_UFD.append(torch.stack(encoded, dim=1))
             vectors_UFD = torch.cat(parts_UFD, dim=1) if len(parts_UFD) > 1 else parts_UFD[0]

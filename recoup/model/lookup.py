@@ -25,6 +25,7 @@ from recoup.jagged import InverseKeyedJaggedTensor, pack_rows
 from recoup.model.config import EmbeddingTable
 from recoup.schema import DedupGroup
 
+_PREFIX = "table_"
 _POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
 
@@ -125,7 +126,7 @@ class Lookup(nn.Module):
                 packed = pack_rows(rows)
                 values.append(packed.values)
                 lengths.append(packed.length)
-        keys = [table.name for table in stream.tables]
+        keys = [module_name(table.name) for table in stream.tables]
         stride = sum(length.numel() for length in lengths) // len(keys)
         return KeyedJaggedTensor(keys=keys, values=torch.cat(values), lengths=torch.cat(lengths), stride=stride)
 
@@ -134,7 +135,7 @@ class Lookup(nn.Module):
         result: dict[str, Tensor] = {}
         for table in stream.tables:
             counts = [self._num_bags(feature, sparse) for feature in table.features]
-            parts = torch.split(by_table[table.name], counts)
+            parts = torch.split(by_table[module_name(table.name)], counts)
             result |= dict(zip(table.features, parts, strict=True))
         return result
 
@@ -143,13 +144,23 @@ class Lookup(nn.Module):
         return rows.values.numel() if feature in self._sequences else rows.num_rows
 
 
+def module_name(table: str) -> str:
+    """Return the name that a table has inside TorchRec: a table may be called `items`, a torch module may not."""
+    return f"{_PREFIX}{table}"
+
+
+def table_name(module: str) -> str:
+    """Return the table whose name inside TorchRec is `module`."""
+    return module.removeprefix(_PREFIX)
+
+
 def _collection(tables: Sequence[EmbeddingTable], device: torch.device) -> EmbeddingBagCollection:
     configs = [
         EmbeddingBagConfig(
-            name=table.name,
+            name=module_name(table.name),
             num_embeddings=table.num_embeddings,
             embedding_dim=table.embedding_dim,
-            feature_names=[table.name],
+            feature_names=[module_name(table.name)],
             pooling=_POOLING[table.pooling],
             init_fn=_leave_rows,
         )

@@ -21,18 +21,17 @@ from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
 from torchrec.distributed.types import ModuleSharder, ShardingEnv, ShardingPlan
 
+from recoup.model import DLRM, DLRMConfig
+from recoup.model.lookup import table_name
 from recoup.train.config import TrainConfig
 from recoup.train.ranks import Ranks
 
 _COLLECTIONS = (EmbeddingBagCollection, EmbeddingCollection)
 
 
-def table_ranks(model: nn.Module, world_size: int) -> dict[str, int]:
+def table_ranks(model: DLRMConfig, world_size: int) -> dict[str, int]:
     """Return the rank that holds each table, by table name."""
-    sizes: dict[str, int] = {}
-    for _, module in _collections(model):
-        for config in _configs(module):
-            sizes[config.name] = config.num_embeddings * config.embedding_dim
+    sizes = {table.name: table.num_embeddings * table.embedding_dim for table in model.tables}
     held = [0] * world_size
     placed: dict[str, int] = {}
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
@@ -42,15 +41,15 @@ def table_ranks(model: nn.Module, world_size: int) -> dict[str, int]:
     return placed
 
 
-def sharding_plan(model: nn.Module, world_size: int, device: torch.device) -> ShardingPlan:
+def sharding_plan(model: DLRM, world_size: int, device: torch.device) -> ShardingPlan:
     """Return the plan that places whole tables as `table_ranks` says, with fused kernels."""
-    placed = table_ranks(model, world_size)
+    placed = table_ranks(model.config, world_size)
     local_size = min(world_size, torch.cuda.device_count()) if device.type == "cuda" else world_size
     sharders = {sharder.module_type: sharder for sharder in _sharders(TrainConfig())}
     plan: dict[str, Any] = {}
     for path, module in _collections(model):
         rules = {
-            config.name: table_wise(rank=placed[config.name], device=device.type, compute_kernel="fused")
+            config.name: table_wise(rank=placed[table_name(config.name)], device=device.type, compute_kernel="fused")
             for config in _configs(module)
         }
         plan[path] = construct_module_sharding_plan(
@@ -65,7 +64,7 @@ def sharding_plan(model: nn.Module, world_size: int, device: torch.device) -> Sh
 
 
 def shard(
-    model: nn.Module, config: TrainConfig, ranks: Ranks, device: torch.device, plan: ShardingPlan | None = None
+    model: DLRM, config: TrainConfig, ranks: Ranks, device: torch.device, plan: ShardingPlan | None = None
 ) -> DistributedModelParallel:
     """Return `model` under DistributedModelParallel; table rows are not set yet.
 

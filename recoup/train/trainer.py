@@ -14,9 +14,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torchrec.distributed.types import ShardingPlan
 
+from recoup.checkpoint import TableView
 from recoup.core import RecoupError, State, check_state
 from recoup.jagged import Batch, pack_rows
 from recoup.model import DLRM, DLRMConfig, check_finite, check_ids, with_missing
+from recoup.model.lookup import module_name
 from recoup.schema import Schema
 from recoup.train.config import TrainConfig
 from recoup.train.dense import DenseParameters
@@ -25,7 +27,7 @@ from recoup.train.errors import TrainError
 from recoup.train.metrics import BinaryMetrics, Metrics
 from recoup.train.ranks import Ranks
 from recoup.train.sharding import shard
-from recoup.train.views import TableView, draw_rows, table_views
+from recoup.train.views import draw_rows, table_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,4 +217,4 @@ class Trainer:
 
 
 def _is_table(name: str, model: DLRMConfig) -> bool:
-    return name.endswith(".weight") and name.split(".")[-2] in {table.name for table in model.tables}
+    return name.endswith(".weight") and name.split(".")[-2] in {module_name(table.name) for table in model.tables}

@@ -4,29 +4,18 @@ What is set through a view is what the next step trains; what a step changes sho
 depend on how tables are sharded.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchrec.distributed.model_parallel import DistributedModelParallel
 
+from recoup.checkpoint import TableView
 from recoup.core import derive_seed
 from recoup.model import DLRMConfig
+from recoup.model.lookup import table_name
 
 _BLOCK_ROWS = 65_536
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableView:
-    """A contiguous range of a table's rows in memory."""
-
-    name: str
-    weight: Tensor
-    optimizer: Mapping[str, Tensor]
-    first_row: int
-    num_rows_total: int
 
 
 def table_views(model: DistributedModelParallel) -> dict[str, TableView]:
@@ -36,7 +25,7 @@ def table_views(model: DistributedModelParallel) -> dict[str, TableView]:
     for path, value in model.state_dict().items():
         if not hasattr(value, "local_shards"):
             continue
-        name = path.split(".")[-2]
+        name = table_name(path.split(".")[-2])
         for part in value.local_shards():
             first_row, _ = part.metadata.shard_offsets
             views[name] = TableView(
@@ -57,7 +46,7 @@ def _moments(model: DistributedModelParallel) -> dict[str, dict[str, Tensor]]:
             table, _, moment = key.rpartition(".")
             tensors = [part.tensor for part in value.local_shards()] if hasattr(value, "local_shards") else [value]
             if tensors:
-                found.setdefault(table, {})[moment] = tensors[0].detach()
+                found.setdefault(table_name(table), {})[moment] = tensors[0].detach()
     return found
 
 
