@@ -1,10 +1,12 @@
 """The session table: one row = one session, each version of a dedup group once, in Parquet that any engine reads."""
 
+from recoup.table.added import with_histories
 from recoup.table.build import BuildConfig, build_table
 from recoup.table.encode import SessionEncoder, encode_sessions
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
-from recoup.table.histories import HistoryFeature, with_histories
+from recoup.table.histories import HistoryFeature
+from recoup.table.history_means import HistoryMean
 from recoup.table.layout import row_schema
 from recoup.table.manifest import Counts, Manifest, Part, RowGroup
 from recoup.table.session_table import SessionTable, open_table
@@ -15,6 +17,7 @@ __all__ = [
     "BuildConfig",
     "Counts",
     "HistoryFeature",
+    "HistoryMean",
     "Manifest",
     "Part",
     "RowGroup",

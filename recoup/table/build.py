@@ -18,10 +18,12 @@ import pyarrow as pa
 from recoup.core import ConfigError, Progress, no_progress, to_table
 from recoup.log import LogSource
 from recoup.schema import sample_schema
+from recoup.table.added import with_histories
 from recoup.table.arrays import IntArray
 from recoup.table.arrival import LatenessFilter
 from recoup.table.errors import TableError
-from recoup.table.histories import HistoryFeature, with_histories
+from recoup.table.histories import HistoryFeature
+from recoup.table.history_means import HistoryMean
 from recoup.table.layout import row_schema
 from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, read_manifest, write_manifest
 from recoup.table.sampling import key_hashes
@@ -42,6 +44,7 @@ class BuildConfig:
 
     sessions: SessionRule = field(default_factory=SessionRule)
     histories: tuple[HistoryFeature, ...] = ()
+    means: tuple[HistoryMean, ...] = ()
     sample_sessions: float = 1.0
     """Share of whole sessions that is kept."""
     seed: int = 0
@@ -87,7 +90,7 @@ def build_table(
         return read_manifest(path)
     work = _Work(path / _WORK, source, config, resume=resume)
     runs = work.encode(progress)
-    schema = row_schema(with_histories(source.schema, config.histories))
+    schema = row_schema(with_histories(source.schema, config.histories, config.means))
     counts = work.counts(runs)
     rows = _reported(rows_in_time_order(runs, schema, work.num_ranges), counts.rows, progress)
     try:
@@ -96,9 +99,10 @@ def build_table(
         raise TableError(f"the table in '{path}' could not be written: {err}: nothing was committed") from err
     manifest = Manifest(
         generation=generation,
-        schema=with_histories(source.schema, config.histories),
+        schema=with_histories(source.schema, config.histories, config.means),
         sessions=config.sessions,
         histories=config.histories,
+        means=config.means,
         counts=counts,
         parts=parts,
         source=json.dumps(source.describe(), sort_keys=True, default=str),
@@ -140,6 +144,7 @@ class _Work:
             schema=self._source.schema,
             rule=config.sessions,
             histories=config.histories,
+            means=config.means,
             sample_sessions=config.sample_sessions,
             seed=config.seed,
             memory_bytes=config.memory_bytes,

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from recoup.schema import Schema, weights_column
 from recoup.table import versions
+from recoup.table.added import with_histories
 from recoup.table.arrays import BoolArray, IntArray, NumpyArray, list_array, list_parts
-from recoup.table.histories import HistoryBuilder, HistoryFeature, with_histories
+from recoup.table.histories import HistoryBuilder, HistoryFeature
+from recoup.table.history_means import HistoryMean, MeanBuilder
 from recoup.table.layout import (
     CHUNK,
     EVENT_ID,
@@ -41,13 +43,19 @@ class SessionEncoder:
     `schema` is the source's schema with the histories added. State: the cut, the histories and the open row.
     """
 
-    def __init__(self, source: Schema, rule: SessionRule, histories: Sequence[HistoryFeature] = ()) -> None:
+    def __init__(
+        self,
+        source: Schema,
+        rule: SessionRule,
+        histories: Sequence[HistoryFeature] = (),
+        means: Sequence[HistoryMean] = (),
+    ) -> None:
         """Start before the first sample.
 
         Raises:
             SchemaError: a history or a column name contradicts the schema.
         """
-        self.schema = with_histories(source, histories)
+        self.schema = with_histories(source, histories, means)
         self.num_repeated = 0
         self.num_samples = 0
         self.num_sessions = 0
@@ -55,6 +63,7 @@ class SessionEncoder:
         self._rows = row_schema(self.schema)
         self._cutter = SessionCutter(rule)
         self._histories = HistoryBuilder(source, histories)
+        self._means = MeanBuilder(means, source.time)
         self._waiting: list[_Cut] = []
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -73,15 +82,16 @@ class SessionEncoder:
         event_id = batch.column(source.event_id) if source.event_id else None
         time = batch.column(source.time).to_numpy(zero_copy_only=False)
         cut = self._cutter.cut(batch.column(source.key), time, event_id)
-        start, chunk, new_row = cut.session_start, cut.chunk, cut.new_row
+        start, chunk, new_row, new_key = cut.session_start, cut.chunk, cut.new_row, cut.new_key
         if cut.repeated.any():
             keep = ~cut.repeated
             batch = batch.filter(pa.array(keep))
-            start, chunk, new_row = start[keep], chunk[keep], new_row[keep]
+            start, chunk, new_row, new_key = start[keep], chunk[keep], new_row[keep], new_key[keep]
             self.num_repeated += int(cut.repeated.sum())
         self.num_samples += batch.num_rows
         self.num_sessions += int(np.count_nonzero(new_row & (chunk == 0)))
-        return _Cut(self._histories.extend(batch, start), start, chunk, new_row)
+        extended = self._means.extend(self._histories.extend(batch, new_key, start), new_key, start)
+        return _Cut(extended, start, chunk, new_row)
 
     def _flush(self, *, last: bool) -> Iterator[pa.RecordBatch]:
         if not self._waiting:

@@ -6,7 +6,7 @@ State: the current key's items since the last cut-off, and the k before it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numba
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from recoup.core import ConfigError
-from recoup.schema import Schema, SchemaError, SparseFeature
-from recoup.table.arrays import IntArray, NumpyArray, compute, list_array, list_parts
+from recoup.schema import Schema
+from recoup.table.arrays import IntArray, NumpyArray, list_array, list_parts
 
 _DAY_MS = 86_400_000
 
@@ -45,20 +45,9 @@ class HistoryFeature:
             raise ConfigError(f"history {self.name!r}: expected last > 0, got {self.last}")
 
 
-def with_histories(schema: Schema, histories: Sequence[HistoryFeature]) -> Schema:
-    """Return `schema` with the history features added.
-
-    Raises:
-        SchemaError: a history's source or label is not in the schema, or its name is taken.
-    """
-    for history in histories:
-        schema.sparse_feature(history.source)
-        if history.label and history.label not in schema.labels:
-            raise SchemaError(
-                f"history {history.name!r}: expected a label of {list(schema.labels)}, got {history.label!r}"
-            )
-    added = tuple(SparseFeature(name=history.name, group=history.group) for history in histories)
-    return replace(schema, sparse=(*schema.sparse, *added))
+def cutoffs(freeze: Literal["session", "day", "rolling"], time: IntArray, session_start: IntArray) -> IntArray:
+    """Return for each sample the time before which a sample must lie to be in its history."""
+    return {"session": session_start, "day": time - time % _DAY_MS, "rolling": time}[freeze]
 
 
 class HistoryBuilder:
@@ -69,21 +58,15 @@ class HistoryBuilder:
         self._schema = schema
         self._histories = tuple(histories)
         self._kept = [(np.zeros(0, np.int64), np.zeros(0, np.int64)) for _ in histories]
-        self._key: pa.Scalar | None = None
 
-    def extend(self, batch: pa.RecordBatch, session_start: IntArray) -> pa.RecordBatch:
+    def extend(self, batch: pa.RecordBatch, new_key: NumpyArray, session_start: IntArray) -> pa.RecordBatch:
         """Return `batch` with one list<int64> column a history, after the others."""
         if not self._histories or batch.num_rows == 0:
             return _with_columns(batch, [h.name for h in self._histories], [_empty()] * len(self._histories))
-        key = batch.column(self._schema.key)
         time = batch.column(self._schema.time).to_numpy(zero_copy_only=False)
-        new_key = np.ones(batch.num_rows, dtype=np.bool_)
-        new_key[1:] = compute.not_equal(key.slice(1), key.slice(0, len(key) - 1)).to_numpy(zero_copy_only=False)
-        new_key[0] = self._key is None or self._key != key[0]
-        self._key = key[len(key) - 1]
         columns = []
         for i, history in enumerate(self._histories):
-            cutoff = {"session": session_start, "day": time - time % _DAY_MS, "rolling": time}[history.freeze]
+            cutoff = cutoffs(history.freeze, time, session_start)
             column, self._kept[i] = self._one(batch, history, (new_key, time, cutoff), self._kept[i])
             columns.append(column)
         return _with_columns(batch, [history.name for history in self._histories], columns)

@@ -12,6 +12,7 @@ from recoup.core import ConfigError, from_table, to_table, write_json_atomic
 from recoup.schema import Schema
 from recoup.table.errors import TableError
 from recoup.table.histories import HistoryFeature
+from recoup.table.history_means import HistoryMean
 from recoup.table.sessions import SessionRule
 
 FORMAT_VERSION = 1
@@ -73,6 +74,7 @@ class Manifest:
     schema: Schema
     sessions: SessionRule
     histories: tuple[HistoryFeature, ...] = ()
+    means: tuple[HistoryMean, ...] = ()
     counts: Counts = field(default_factory=Counts)
     parts: tuple[Part, ...] = ()
     source: str = ""

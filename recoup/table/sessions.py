@@ -57,6 +57,8 @@ class Cut:
     """int64 [n]: number of the sample's row within its session."""
     new_row: BoolArray
     """bool [n]: the sample is the first of a row."""
+    new_key: BoolArray
+    """bool [n]: the sample is the first of its key."""
 
 
 class SessionCutter:
@@ -92,7 +94,7 @@ class SessionCutter:
         if len(time):
             last = [key.slice(len(key) - 1)] + ([event_id.slice(len(key) - 1)] if event_id is not None else [])
             self._last = pa.RecordBatch.from_arrays(last, names=["key", "event_id"][: len(last)])
-        return Cut(repeated, session_start, chunk, new_row)
+        return Cut(repeated, session_start, chunk, new_row, new_key)
 
     def _changes(self, array: pa.Array, column: int) -> BoolArray:
         if not len(array):

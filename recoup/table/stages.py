@@ -22,6 +22,7 @@ from recoup.schema import Schema, sample_schema
 from recoup.table.arrays import IntArray, compute
 from recoup.table.encode import SessionEncoder
 from recoup.table.histories import HistoryFeature
+from recoup.table.history_means import HistoryMean
 from recoup.table.layout import CHUNK, KEY, NUM_SAMPLES, START, row_schema
 from recoup.table.manifest import Counts
 from recoup.table.order import sort_stream
@@ -59,6 +60,7 @@ class Encoding:
     schema: Schema
     rule: SessionRule
     histories: tuple[HistoryFeature, ...]
+    means: tuple[HistoryMean, ...]
     sample_sessions: float
     seed: int
     memory_bytes: int
@@ -112,7 +114,7 @@ def encode_bucket(
     spool: Spool, bucket: int, encoding: Encoding, bounds: list[int]
 ) -> tuple[list[pa.RecordBatch], Counts]:
     """Return the encoded rows of a bucket, one batch a time range, and what was counted."""
-    encoder = SessionEncoder(encoding.schema, encoding.rule, encoding.histories)
+    encoder = SessionEncoder(encoding.schema, encoding.rule, encoding.histories, encoding.means)
     target = row_schema(encoder.schema)
     encoded: list[pa.RecordBatch] = []
     for batch in sorted_bucket(spool, bucket, encoding):
