@@ -14,6 +14,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -114,7 +115,8 @@ def create_landing(root: Path, topic: str, schema: Schema, num_shards: int) -> N
     wanted = {"version": FORMAT_VERSION, "topic": topic, "num_shards": num_shards, "schema": to_table(schema)}
     wanted = json.loads(json.dumps(wanted))
     if not (root / "landing.json").exists():
-        create_exclusive(root / "landing.json", wanted)
+        with suppress(FileExistsError):
+            create_exclusive(root / "landing.json", wanted)
     found = _read_json(root / "landing.json")
     for key, value in wanted.items():
         if found.get(key) != value:

@@ -7,6 +7,7 @@ from recoup.log.arrays import compute
 from recoup.log.where import Where
 
 _LARGEST = 2**63 - 1
+_YEAR_10000 = 253_402_300_800_000  # milliseconds: no calendar goes further, so a larger time is in another unit
 
 
 def as_integers(array: pa.Array, where: Where) -> pa.Array:
@@ -48,16 +49,23 @@ def as_event_ids(array: pa.Array, where: Where) -> pa.Array:
 def as_times(array: pa.Array, where: Where) -> pa.Array:
     """Return int64 milliseconds since the epoch from integers (taken as milliseconds), timestamps or ISO text.
 
-    A timestamp without a zone is UTC. Parts of a millisecond are dropped.
+    A timestamp without a zone is UTC. Parts of a millisecond are dropped. A time beyond the year 9999 is refused.
     """
     _refuse_null(array, where, "a time")
     if _is_text(array.type):
         array = _parse_times(array, where)
-    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
-        return array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
     if pa.types.is_floating(array.type):
         raise where.error(f"expected milliseconds or a timestamp, got {array.type}")
-    return as_integers(array, where)
+    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
+        array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    times = as_integers(array, where)
+    beyond = np.abs(times.to_numpy(zero_copy_only=False)) >= _YEAR_10000
+    if beyond.any():
+        row = int(np.flatnonzero(beyond)[0])
+        raise where.error(
+            f"expected milliseconds since the epoch, got {times[row]}", row=row, remedy="it may be in another unit"
+        )
+    return times
 
 
 def as_floats(array: pa.Array, where: Where) -> pa.Array:

@@ -180,6 +180,7 @@ def test_wrong_types_are_refused_with_their_value():
         ("user", pa.array(["1", "x", "3"]), "'x'"),
         ("time", pa.array(["yesterday"] * 3), "'yesterday'"),
         ("age", pa.array(["1", "", "3"]), "''"),
+        ("time", pa.array([0, 1_700_000_000_000_000, 1]), "1700000000000000"),
         ("items", pa.array([["1"], ["2", "b"], []]), "'b'"),
     ):
         with pytest.raises(LogError, match=rf"got {found} \(file 'f', row \d, column '{column}'\)"):

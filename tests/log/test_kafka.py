@@ -138,6 +138,7 @@ def test_bad_messages_are_set_aside_alone_J23_J24_M10_F01():
         23: b"\xff\xfe",
         24: json.dumps(make_sample(24, items=[2**64])).encode(),
         25: json.dumps(make_sample(25, user=None)).encode(),
+        26: json.dumps(make_sample(26, time=1_700_000_000_000_000)).encode(),
     }
     rows = {i: make_sample(i, items=[big + i] if i % 2 else None) for i in range(30)}
     messages = [Message(i, b"k", bad[i] if i in bad else json.dumps(rows[i]).encode()) for i in range(30)]
@@ -150,7 +151,7 @@ def test_bad_messages_are_set_aside_alone_J23_J24_M10_F01():
     assert "got [9223372036854775808] (file 't/2', row 7, column 'items')" in reasons[7]
     assert "null inside the list" in reasons[11]
     assert "expected a JSON object, got 'not json'" in reasons[3]
-    assert json.loads(dead[-3].as_json())["value"] == "base64://4="
+    assert json.loads(dead[-4].as_json())["value"] == "base64://4="
 
 
 # --- producing and landing -------------------------------------------------------------------------------------------

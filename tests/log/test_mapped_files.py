@@ -12,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from recoup.core import ConfigError, from_table, to_table
 from recoup.log import ColumnMapping, CsvLog, JsonLinesLog, LogError, ParquetLog, open_log
 from recoup.schema import DenseFeature, Schema, SparseFeature, sample_schema
+from tests.strategies import samples, schemas
 
 BIG = 1577134800018226901
 
@@ -95,6 +98,17 @@ def test_every_entrance_gives_the_same_samples_F01_J24(tmp_path, kind, batch_sam
     assert read(config, columns=["items", "user"]) == [
         {"user": row["user"], "items": row["items"]} for row in expected_rows()
     ]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), kind=st.sampled_from(sorted(WRITERS)), batch_samples=st.integers(1, 9))
+def test_any_samples_survive_any_entrance(tmp_path, data, kind, batch_samples):
+    """read(write(x)) = x, bit for bit, for any schema, weights and extremes of int64 included."""
+    schema = data.draw(schemas())
+    batch = data.draw(samples(schema, min_rows=1))
+    config = replace(WRITERS[kind](tmp_path / f"log.{kind}", pa.Table.from_batches([batch])), schema=schema)
+    back = pa.Table.from_batches(open_log(config).batches(batch_samples=batch_samples)).combine_chunks()
+    assert back.equals(pa.Table.from_batches([batch]).combine_chunks())
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

@@ -42,10 +42,13 @@ from recoup.schema import Schema
 
 _logger = logging.getLogger(__name__)
 
+_HOPELESS = ("UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION")
+"""Errors that waiting does not mend; the others (a broker away for a while) are logged and waited out."""
 _HOUR_MS = 3_600_000
 _CONSUME_MESSAGES = 2000
 _CONSUME_SECONDS = 0.2
 _TIMEOUT_SECONDS = 15.0
+_IDLE_SECONDS = 60.0  # with `until_end`: how long the brokers may say nothing before the end is reached
 _REFRESH_SECONDS = 30.0  # how often partitions added to the topic are looked for
 
 
@@ -58,7 +61,7 @@ class LandConfig:
     num_shards: int = 16
     """Session shards of the landing; fixed for its life, independent of the topic's partitions."""
     segment_samples: int = 200_000
-    """Samples held in all before the fullest partition is written out."""
+    """Messages held in all before the fullest partition is written out."""
     segment_age: timedelta = timedelta(minutes=5)
     """A partition is written out at least this often."""
     instance: int = 0
@@ -106,8 +109,8 @@ class _Buffer:
     dead: list[DeadLetter] = field(default_factory=list)
 
     @property
-    def num_samples(self) -> int:
-        return sum(batch.num_rows for batch in self.batches)
+    def num_messages(self) -> int:
+        return len(self.dead) + sum(batch.num_rows for batch in self.batches)
 
 
 def never() -> bool:
@@ -182,14 +185,18 @@ class _Lander:
 
     def run(self, locks: ExitStack, progress: Progress, should_stop: Callable[[], bool]) -> None:
         """Consume, buffer and write out until told to stop or at the end."""
-        refreshed = time.monotonic()
+        refreshed = heard = time.monotonic()
         most = min(_CONSUME_MESSAGES, self.config.segment_samples)
         while not should_stop():
-            self._take(self.consumer.consume(most, _CONSUME_SECONDS))
-            progress("land messages", self.num_samples + sum(one.num_samples for one in self.buffers.values()), None)
+            messages = self.consumer.consume(most, _CONSUME_SECONDS)
+            heard = time.monotonic() if messages else heard
+            self._take(messages)
+            progress("land messages", self.num_samples + sum(one.num_messages for one in self.buffers.values()), None)
             self._write_out()
             if self.config.until_end and all(one.at_end for one in self.buffers.values()):
                 break
+            if self.config.until_end and time.monotonic() - heard > _IDLE_SECONDS:
+                raise LogError(f"expected the end of '{self.config.topic.topic}', got nothing for {_IDLE_SECONDS:g} s")
             if time.monotonic() - refreshed > _REFRESH_SECONDS:
                 self.start(locks)
                 refreshed = time.monotonic()
@@ -231,6 +238,8 @@ class _Lander:
                     f"expected messages of '{self.config.topic.topic}/{message.partition()}', got: {error.str()}: they "
                     "were deleted before they were landed"
                 )
+            elif error.fatal() or error.name() in _HOPELESS:
+                raise LogError(f"expected messages of '{self.config.topic.topic}', got: {error.str()}")
             else:
                 _logger.warning("kafka: %s", error.str())
         for partition, part in taken.items():
@@ -247,8 +256,8 @@ class _Lander:
         for partition, buffer in self.buffers.items():
             if now - buffer.opened >= self.config.segment_age.total_seconds():
                 self._commit(partition)
-        while sum(one.num_samples for one in self.buffers.values()) >= self.config.segment_samples:
-            self._commit(max(self.buffers, key=lambda partition: self.buffers[partition].num_samples))
+        while sum(one.num_messages for one in self.buffers.values()) >= self.config.segment_samples:
+            self._commit(max(self.buffers, key=lambda partition: self.buffers[partition].num_messages))
 
     def _commit(self, partition: int) -> None:
         buffer = self.buffers[partition]
