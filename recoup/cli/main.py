@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from recoup.cli.demo import demo
 from recoup.cli.emulate import emulate
 from recoup.cli.log import log
 from recoup.cli.plan import plan
@@ -28,6 +29,7 @@ def _root() -> None:
 app.add_typer(log, name="log")
 app.add_typer(table, name="table")
 app.command("plan")(plan)
+app.command("demo")(demo)
 app.command("emulate")(emulate)
 app.command("train")(train)
 app.command("eval")(evaluate)
