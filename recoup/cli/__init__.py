@@ -1,1 +1,3 @@
-"""TODO: one line."""
+"""The `recoup` command: one file a command group; see `recoup.cli.main`."""
+
+__all__: list[str] = []

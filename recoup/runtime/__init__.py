@@ -1,1 +1,3 @@
-"""TODO: one line."""
+"""Live partial recovery on real processes."""
+
+__all__: list[str] = []
