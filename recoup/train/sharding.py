@@ -49,7 +49,7 @@ def sharding_plan(model: DLRM, world_size: int, device: torch.device) -> Shardin
     plan: dict[str, Any] = {}
     for path, module in _collections(model):
         rules = {
-            config.name: table_wise(rank=placed[table_name(config.name)], device=device.type, compute_kernel="fused")
+            config.name: table_wise(rank=placed[table_name(config.name)], compute_kernel="fused")
             for config in _configs(module)
         }
         plan[path] = construct_module_sharding_plan(
