@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from recoup.log.arrays import compute
-from recoup.log.scalars import as_event_ids, as_floats, as_integers, as_keys, as_times
+from recoup.log.errors import LogError
+from recoup.log.scalars import as_event_ids, as_floats, as_integers, as_keys, as_times, holds_numbers
 from recoup.log.source import selected_schema
 from recoup.log.where import Where
 from recoup.schema import Schema, SparseFeature, weights_column
@@ -42,6 +43,15 @@ def conform(
     batch = _one_batch(data)
     target = selected_schema(schema, columns)
     found = _Columns(batch, Where(where, first_row))
+    try:
+        arrays = _arrays(found, schema, target)
+    except pa.ArrowException as err:
+        reason = str(err).splitlines()[0]
+        raise LogError(f"expected values of the schema's types, got: {reason} (file '{where}')") from err
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _arrays(found: "_Columns", schema: Schema, target: pa.Schema) -> list[pa.Array]:
     sparse = {feature.name: feature for feature in schema.sparse}
     weighted = {weights_column(feature.name): feature for feature in schema.sparse if feature.weighted}
     missing = {feature.name: feature.missing for feature in schema.dense}
@@ -63,7 +73,7 @@ def conform(
             arrays.append(as_times(*found.required(field.name)))
         else:
             arrays.append(as_keys(*found.required(field.name), field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=target)
+    return arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +118,10 @@ def _dense(found: _Columns, name: str, missing: str) -> pa.Array:
     if column is None:
         return pa.array(np.zeros(found.batch.num_rows, dtype=np.float32))
     array, where = column
-    if array.null_count and missing == "empty":
-        array = compute.fill_null(array, pa.scalar(0).cast(array.type)) if array.type != pa.null() else array
-        array = pa.array(np.zeros(len(array), dtype=np.float32)) if array.type == pa.null() else array
+    if array.type == pa.null() and missing == "empty":
+        return pa.array(np.zeros(len(array), dtype=np.float32))
+    if array.null_count and missing == "empty" and holds_numbers(array.type):
+        array = compute.fill_null(array, pa.scalar(0).cast(array.type))
     return as_floats(array, where)
 
 

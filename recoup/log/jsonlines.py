@@ -1,12 +1,12 @@
 """JSON lines: one object a line. Integers are read as integers (no float on the way), a null is a null.
 
-Decoded by the standard library, a line at a time: about 60 k samples of 10 fields a second a core, exact for every
-integer; Arrow's own JSON reader infers a type a block, so a null or a large ID in another block would change it.
+Blocks of lines go through Arrow's parser where that is exact (recoup/log/json_blocks.py), else line by line.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow as pa
 from recoup.log.errors import LogError
 from recoup.log.filelog import FileLog, Piece, Request
 from recoup.log.files import CountedFile, list_files
+from recoup.log.json_blocks import JsonShape, fast_batch, json_shape
 from recoup.log.mapping import SAME_NAMES, ColumnMapping, apply_mapping, needed_columns
 from recoup.log.where import Where
 from recoup.schema import Schema
@@ -43,22 +44,28 @@ def open_jsonlines(config: JsonLinesLog) -> FileLog:
 
     def read(request: Request) -> Iterator[Piece]:
         file = CountedFile(request.path)
-        wanted = [config.mapping.source(name) for name in needed_columns(config.schema, request.columns)]
-        rows: list[dict[str, Any]] = []
+        shape = json_shape(config.schema, needed_columns(config.schema, request.columns), config.mapping)
         first_row = 0
-        for row, line in enumerate(_lines(file)):
-            rows.append(parse_object(line, request.path, row))
-            if len(rows) == request.batch_samples:
-                data = objects_to_batch(rows, wanted, Where(request.path, first_row))
-                yield Piece(apply_mapping(data, config.schema, config.mapping, request.columns), file.position)
-                first_row = row + 1
-                rows.clear()
-        if rows:
-            data = objects_to_batch(rows, wanted, Where(request.path, first_row))
+        for lines in _batched(_lines(file), request.batch_samples):
+            data = lines_to_batch(lines, shape, Where(request.path, first_row))
             yield Piece(apply_mapping(data, config.schema, config.mapping, request.columns), file.position)
+            first_row += len(lines)
 
     suffixes = [name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")]
     return FileLog(schema=config.schema, files=list_files(config.path, suffixes), read=read, kind=config.kind)
+
+
+def lines_to_batch(lines: Sequence[bytes], shape: JsonShape, where: Where) -> pa.RecordBatch:
+    """Return the wanted keys of the objects on `lines`; a key that no object has is left out.
+
+    Raises:
+        LogError: a line is not one JSON object, or values of one key are of different kinds.
+    """
+    batch = fast_batch(lines, shape)
+    if batch is not None:
+        return batch
+    rows = [parse_object(line, where.file, where.first_row + i) for i, line in enumerate(lines)]
+    return objects_to_batch(rows, shape, where)
 
 
 def parse_object(line: bytes, file: str, row: int) -> dict[str, Any]:
@@ -76,17 +83,28 @@ def parse_object(line: bytes, file: str, row: int) -> dict[str, Any]:
     return value
 
 
-def objects_to_batch(rows: Sequence[dict[str, Any]], wanted: Sequence[str], where: Where) -> pa.RecordBatch:
-    """Return the wanted columns of JSON objects as Arrow; a key that no row has is left out.
+def objects_to_batch(rows: Sequence[dict[str, Any]], shape: JsonShape, where: Where) -> pa.RecordBatch:
+    """Return the wanted keys of JSON objects as Arrow; a key that no row has is left out.
 
     Raises:
         LogError: values of one column are of different kinds, or an integer needs more than 64 bits.
     """
-    names = [name for name in dict.fromkeys(wanted) if any(name in row for row in rows)]
-    arrays = [_column([row.get(name) for row in rows], where.column(name)) for name in names]
+    names = [name for name in shape.wanted if any(name in row for row in rows)]
+    arrays: list[pa.Array] = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        arrays.append(
+            _column([_as_float(one) for one in values] if name in shape.floats else values, where.column(name))
+        )
     if not names:
         return pa.RecordBatch.from_arrays([pa.nulls(len(rows))], names=[""])
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _as_float(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, list):
+        return [_as_float(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _column(values: list[Any], where: Where) -> pa.Array:
@@ -120,6 +138,11 @@ def _lines(file: CountedFile) -> Iterator[bytes]:
         yield from (line for line in lines if line.strip())
     if rest.strip():
         yield rest
+
+
+def _batched(lines: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
+    while batch := list(islice(lines, size)):
+        yield batch
 
 
 def _short(line: bytes) -> str:

@@ -74,13 +74,12 @@ def as_floats(array: pa.Array, where: Where) -> pa.Array:
     Raises:
         LogError: with the value, its row and column.
     """
-    _refuse_null(array, where, "a number", remedy="set missing = 'empty' to read it as 0.0")
     kind = array.type
+    if not (holds_numbers(kind) or kind == pa.null()):
+        raise where.error(f"expected numbers, got {kind}")
+    _refuse_null(array, where, "a number", remedy="set missing = 'empty' to read it as 0.0")
     if kind == pa.null():
         return pa.nulls(0, pa.float32())
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not (numeric or _is_text(kind) or pa.types.is_decimal(kind)):
-        raise where.error(f"expected numbers, got {kind}")
     values = _cast(array, pa.float32(), where, "a number") if _is_text(kind) else _numbers(array)
     finite = np.isfinite(values.to_numpy(zero_copy_only=False))
     if not finite.all():
@@ -89,6 +88,12 @@ def as_floats(array: pa.Array, where: Where) -> pa.Array:
             f"expected a finite float32, got {array[row].as_py()!r}", row=row, remedy="clean or drop this sample"
         )
     return values
+
+
+def holds_numbers(kind: pa.DataType) -> bool:
+    """Return whether values of this type can be read as floats: numbers, booleans, and text that spells numbers."""
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return numeric or _is_text(kind) or pa.types.is_decimal(kind)
 
 
 def _numbers(array: pa.Array) -> pa.Array:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from typing import get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ import pytest
 from recoup.core import to_table, to_toml
 from recoup.log import (
     ConvertOptions,
+    LogConfig,
     LogError,
     LogRun,
     ParquetLog,
@@ -172,6 +174,12 @@ def test_the_command_names_a_damaged_file_F08(tmp_path):
     assert done.returncode == 1
     assert "part-00001.parquet" in done.stderr.strip().splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_knows_every_kind():
+    """`recoup log list` names exactly the kinds of the configuration union."""
+    kinds = {get_args(get_type_hints(config)["kind"])[0] for config in get_args(LogConfig)}
+    assert {line.split()[0] for line in recoup("list").stdout.splitlines()} == kinds
 
 
 def test_parts_are_cut_exactly():

@@ -207,6 +207,24 @@ def test_cut_csv_lines_are_refused_F08(tmp_path):
             read(config)
 
 
+def test_a_cut_csv_is_refused_or_noted_F08(tmp_path, caplog):
+    """A plain text file cut at any sixteenth is refused, or read with a warning, unless it was cut at a line's end."""
+    path = tmp_path / "log.csv"
+    config = write_csv(path, make_table())
+    whole = path.read_text()
+    for sixteenth in range(1, 16):
+        caplog.clear()
+        cut = whole[: len(whole) * sixteenth // 16]
+        path.write_text(cut)
+        try:
+            rows = read(config)
+        except LogError as err:
+            assert "log.csv" in str(err)
+        else:
+            assert cut.endswith("\n") or "may be cut short" in caplog.text
+            assert len(rows) == cut.count("\n") - cut.endswith("\n")
+
+
 def test_a_missing_last_newline_is_noted_F08(tmp_path, caplog):
     """A text file that does not end in a newline is read, and a warning says it may be cut."""
     path = tmp_path / "log.csv"

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from recoup.log.conform import conform
 from recoup.log.errors import LogError
+from recoup.log.json_blocks import fast_batch, json_shape
 from recoup.log.jsonlines import objects_to_batch, parse_object
 from recoup.log.kafka.partition import key_bytes
 from recoup.log.where import Where
@@ -56,6 +57,9 @@ def decode_messages(
 ) -> tuple[list[pa.RecordBatch], list[DeadLetter]]:
     """Return the samples of one partition's messages in order, as canonical batches, and those that are none."""
     where = f"{topic}/{partition}"
+    whole = _all_at_once(messages, schema, where)
+    if whole is not None:
+        return [whole], []
     dead: list[DeadLetter] = []
     rows: list[tuple[Message, dict[str, Any]]] = []
     for message in messages:
@@ -68,6 +72,20 @@ def decode_messages(
     return batches, dead
 
 
+def _all_at_once(messages: Sequence[Message], schema: Schema, where: str) -> pa.RecordBatch | None:
+    """Return all messages as one batch if every one is a sample, else None."""
+    values = [message.value for message in messages if message.value]
+    if not values or len(values) < len(messages):
+        return None
+    batch = fast_batch(values, json_shape(schema, schema.column_names))
+    if batch is None:
+        return None
+    try:
+        return conform(batch, schema, where)
+    except LogError:
+        return None
+
+
 def _conform(
     rows: Sequence[tuple[Message, dict[str, Any]]], schema: Schema, where: str, partition: int, dead: list[DeadLetter]
 ) -> Iterator[pa.RecordBatch]:
@@ -76,7 +94,8 @@ def _conform(
         return
     first = rows[0][0].offset
     try:
-        batch = objects_to_batch([row for _, row in rows], schema.column_names, Where(where, first))
+        shape = json_shape(schema, schema.column_names)
+        batch = objects_to_batch([row for _, row in rows], shape, Where(where, first))
         yield conform(batch, schema, where, first_row=first)
     except LogError as err:
         if len(rows) == 1:
