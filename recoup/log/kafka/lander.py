@@ -155,6 +155,8 @@ class _Lander:
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "enable.partition.eof": True,
+                    # How long a broker holds an empty answer back: the end of a topic is told by one.
+                    "fetch.wait.max.ms": 50 if config.until_end else 500,
                 }
             )
         )
