@@ -19,7 +19,7 @@ class DenseParameters:
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]], config: TrainConfig, ranks: Ranks) -> None:
         """Make the optimizer with its whole state, so that a state saved before the first step is complete."""
         self._parameters = dict(named)
-        self._ranks = ranks
+        self.ranks = ranks
         self.optimizer = _optimizer(list(self._parameters.values()), config)
 
     def zero_grad(self) -> None:
@@ -31,7 +31,7 @@ class DenseParameters:
         for parameter in self._parameters.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        if self._ranks.world_size > 1:
+        if self.ranks.world_size > 1:
             self._average()
         self.optimizer.step()
 
@@ -77,7 +77,7 @@ class DenseParameters:
         """One all-reduce of all gradients, in one buffer."""
         grads = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
         flat = torch.cat([grad.flatten() for grad in grads])
-        self._ranks.sum(flat).div_(self._ranks.world_size)
+        self.ranks.sum(flat).div_(self.ranks.world_size)
         for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
             grad.copy_(part.view_as(grad))
 

@@ -89,6 +89,11 @@ class RunSaves:
         self._trainer.load_state_dict(extra.pop("trainer"))
         return extra
 
+    @property
+    def store(self) -> CheckpointStore:
+        """The checkpoints themselves."""
+        return self._store
+
     def close(self) -> None:
         """Wait for the save in flight.
 

@@ -26,6 +26,7 @@ from recoup.train.empty import empty_batch
 from recoup.train.errors import TrainError
 from recoup.train.metrics import BinaryMetrics, Metrics
 from recoup.train.ranks import Ranks
+from recoup.train.regroup import replace_group
 from recoup.train.sharding import shard
 from recoup.train.views import draw_rows, table_views
 
@@ -133,6 +134,12 @@ class Trainer:
         self.model.eval()
         with torch.no_grad():
             return torch.sigmoid(self.model(here))
+
+    def regroup(self, group: dist.ProcessGroup) -> None:
+        """Go on with the same ranks in another process group (after a failure); rows and plan stay as they are."""
+        replace_group(self.model, self.ranks.group, group)
+        self.ranks = Ranks.join(self.device, group)
+        self._dense.ranks = self.ranks
 
     def table_views(self) -> dict[str, TableView]:
         """Return live views of the rows this rank holds, by table."""
