@@ -55,24 +55,23 @@ def quality_table(found: Sequence["Comparison"], records: Sequence[Mapping[str, 
     """Return AUC drop, PLS and overhead by strategy and budget."""
     from recoup.report import summary_table
 
-    columns = ["strategy", "budget", "seeds", "AUC drop", "± error", "PLS", "effective", "overhead", "formula"]
+    columns = ["strategy", "budget", "AUC drop ± error", "PLS", "effective", "overhead", "formula"]
     rows = [
         [
             c.strategy,
             c.pls_budget or None,
-            c.num_seeds,
-            c.auc_drop,
-            c.auc_drop_error,
-            c.pls,
-            c.effective_pls,
-            c.overhead,
-            c.overhead_formula,
+            f"{c.auc_drop:.5f} ± {c.auc_drop_error:.5f}",
+            f"{c.pls:.4f}",
+            f"{c.effective_pls:.4f}",
+            f"{100 * c.overhead:.2f} %",
+            f"{100 * c.overhead_formula:.2f} %",
         ]
         for c in found
     ]
+    seeds = max(c.num_seeds for c in found)
     runs = [record for record in records if record["kind"] == "run"]
-    data = f"{runs[0]['dataset']}{'' if not runs[0]['synthetic'] else ': synthetic data'}"
-    note = "AUC drop against the failure-free run of the same seed and order; mean and standard error over seeds"
+    data = f"{runs[0]['dataset']}{' (synthetic data)' if runs[0]['synthetic'] else ''}"
+    note = f"AUC drop against the failure-free run of the same seed and order; mean and standard error of {seeds} seeds"
     return summary_table(f"Recovery and quality on {data}", columns, rows, note=note)
 
 

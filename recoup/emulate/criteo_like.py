@@ -72,7 +72,7 @@ def criteo_like(config: CriteoLikeData) -> Dataset:
     )
     train, test = split_by_time(samples, config.test_fraction)
     return Dataset(
-        name="criteo_like (synthetic)",
+        name="criteo_like",
         synthetic=True,
         schema=plain_schema([f"i{i}" for i in range(13)], list(values), "click"),
         num_rows=sizes,
