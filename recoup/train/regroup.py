@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torchrec.distributed import collective_utils
 
+_CONTAINERS: tuple[type, ...] = (list, tuple, set, frozenset)
+_INDEXED: tuple[type, ...] = (dict, list)
 _LEAVES = (Tensor, str, bytes, int, float, bool, type(None), type, FunctionType, ModuleType)
 
 
@@ -41,21 +43,21 @@ def forget_first_broadcast() -> None:
     The broadcast agrees on whether collectives are validated; it is off everywhere unless TorchRec's own environment
     variable asks for it.
     """
-    collective_utils._INITIALIZED = True  # noqa: SLF001 - TorchRec has no other way
+    collective_utils._INITIALIZED = True  # TorchRec has no other way
 
 
 def _members(owner: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401
     if isinstance(owner, dict):
         yield from owner.items()
-    elif isinstance(owner, list | tuple | set | frozenset):
+    elif isinstance(owner, _CONTAINERS):
         yield from enumerate(owner)
     elif isinstance(getattr(owner, "__dict__", None), dict):
         yield from vars(owner).items()
 
 
 def _set(owner: Any, key: Any, value: Any) -> None:  # noqa: ANN401
-    if isinstance(owner, dict | list):
+    if isinstance(owner, _INDEXED):
         owner[key] = value
     else:
-        assert not isinstance(owner, tuple | set | frozenset), "a group in an immutable container cannot be replaced"
+        assert not isinstance(owner, _CONTAINERS), "a group in an immutable container cannot be replaced"
         object.__setattr__(owner, key, value)
