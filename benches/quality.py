@@ -98,7 +98,7 @@ T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31,
 
 
 def verdict(gain: float, error: float, seeds: int) -> str:
-    """Return what a paired gain over vanilla says, in words: `clearly` only beyond the 95 % interval of so few seeds."""
+    """Return what a paired gain over vanilla says; `clearly` only beyond the 95 % interval of so few seeds."""
     if math.isnan(error) or abs(gain) <= error:
         return "no different"
     strength = "clearly " if abs(gain) > T_95.get(seeds, 2.0) * error else ""
