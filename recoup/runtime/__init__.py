@@ -1,3 +1,8 @@
-"""Live partial recovery on real processes."""
+"""Live partial recovery on real processes: a rank dies, the others keep their rows, only its shard is loaded."""
 
-__all__: list[str] = []
+from recoup.runtime.config import LaunchConfig
+from recoup.runtime.errors import JobError
+from recoup.runtime.launch import launch
+from recoup.runtime.launcher import Launcher
+
+__all__ = ["JobError", "LaunchConfig", "Launcher", "launch"]
