@@ -111,6 +111,9 @@ def write_page(out: Path, records: Sequence[Mapping[str, Any]], table: "Summary"
     figures.append(out / "auc_drop_by_policy.png")
     drops = {f"{c.strategy}\n{c.pls_budget or ''}": (c.auc_drop, c.auc_drop_error) for c in found}
     plot_bars(out / "auc_drop_by_policy.png", drops, "AUC drop by policy and PLS budget", "AUC drop")
+    figures.append(out / "auc_by_policy.png")
+    quality = {f"{c.strategy}\n{c.pls_budget or ''}": (c.auc, c.auc_drop_error) for c in found}
+    plot_bars(out / "auc_by_policy.png", quality, "AUC by policy (error: of the drop)", "AUC", from_zero=False)
     for axis, label in (("nodes", "number of shards"), ("mtbf_hours", "MTBF (hours)")):
         series = clock_series(records, axis)
         if series:
