@@ -3,8 +3,9 @@
 from recoup.checkpoint.errors import CheckpointError, DamagedError, NoCheckpointError
 from recoup.checkpoint.manifest import Entry, FileRef, Manifest, TableFacts
 from recoup.checkpoint.plan import ShardPlan
+from recoup.checkpoint.requests import PendingSave, Restored, SaveRequest, Snapshot, StoreConfig
 from recoup.checkpoint.snapshot import RowsCopy
-from recoup.checkpoint.store import CheckpointStore, PendingSave, Restored, SaveRequest, Snapshot, StoreConfig
+from recoup.checkpoint.store import CheckpointStore
 from recoup.checkpoint.views import TableView
 
 __all__ = [

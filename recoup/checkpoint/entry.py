@@ -1,53 +1,79 @@
 """An entry: the rows of one shard in one save, as one safetensors file: row numbers, weights, optimizer rows together.
 
 Names in the file: `<table>/rows`, `<table>/weight` (or `<table>/weight.codes|least|step`), `<table>/optimizer.<name>`.
+Its metadata says whose it is: run, shard, kind, step; a file of another run or shard is refused.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
 
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from recoup.checkpoint.errors import CheckpointError, DamagedError
+from recoup.checkpoint.manifest import TableFacts
 from recoup.checkpoint.quantise import Bits, dequantise, quantise
 from recoup.checkpoint.snapshot import RowsCopy
 
 
-def encode_entry(copies: Mapping[str, RowsCopy], *, bits: Literal[0, 4, 8] = 0) -> bytes:
-    """Return the file of some rows by table; `bits` = 0 keeps weights exact."""
+def encode_entry(copies: Mapping[str, RowsCopy], owner: Mapping[str, str], *, bits: int = 0) -> bytes:
+    """Return the file of some rows by table; `bits` = 0 keeps weights exact.
+
+    Raises:
+        CheckpointError: a row holds NaN or infinity.
+    """
     tensors: dict[str, Tensor] = {}
     for table, copy in copies.items():
         tensors[f"{table}/rows"] = copy.rows
         for name, part in copy.parts.items():
+            check_finite(f"{name} of table {table!r}", part, copy.rows)
             if name == "weight" and bits:
-                for piece, tensor in quantise(part, bits).items():
+                for piece, tensor in quantise(part, 8 if bits == 8 else 4).items():
                     tensors[f"{table}/weight.{piece}"] = tensor
             else:
                 tensors[f"{table}/{name}"] = part.contiguous()
-    return save_tensors(tensors)
+    return save_tensors(tensors, metadata=dict(owner))
 
 
-def decode_entry(
-    data: bytes, tables: Mapping[str, Mapping[str, Any]], *, bits: Literal[0, 4, 8] = 0
-) -> dict[str, RowsCopy]:
-    """Return the rows by table. `tables` says each table's dim and dtype, for quantised weights."""
+def decode_entry(data: bytes, tables: Mapping[str, TableFacts], *, bits: int = 0) -> dict[str, RowsCopy]:
+    """Return the rows by table. `tables` says each table's dim and dtype, for quantised weights.
+
+    Raises:
+        DamagedError: it is not such a file (its checksum was right all the same).
+    """
+    try:
+        tensors = load_tensors(data)
+    except Exception as err:  # safetensors raises its own class: this adds what it means
+        raise DamagedError(f"expected a safetensors file of rows, got {len(data)} bytes of something else") from err
     found: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in load_tensors(data).items():
+    for name, tensor in tensors.items():
         table, _, part = name.rpartition("/")
         found.setdefault(table, {})[part] = tensor
     result: dict[str, RowsCopy] = {}
     for table, parts in found.items():
         rows = parts.pop("rows")
-        if "weight" not in parts:
-            result[table] = RowsCopy(rows=rows, parts=_exact(parts, tables[table], 8 if bits == 8 else 4))
-        else:
-            result[table] = RowsCopy(rows=rows, parts=parts)
+        exact = parts if "weight" in parts else _exact(parts, tables[table], 8 if bits == 8 else 4)
+        result[table] = RowsCopy(rows=rows, parts=exact)
     return result
 
 
-def _exact(parts: dict[str, Tensor], facts: Mapping[str, Any], bits: Bits) -> dict[str, Tensor]:
-    pieces = {name.removeprefix("weight."): parts.pop(name) for name in ("weight.codes", "weight.least", "weight.step")}
-    dtype = getattr(torch, facts["dtype"])
-    return {"weight": dequantise(pieces, bits, int(facts["dim"]), dtype), **parts}
+def check_finite(what: str, tensor: Tensor, rows: Tensor | None = None) -> None:
+    """Refuse NaN and infinity: they must never reach a checkpoint.
+
+    Raises:
+        CheckpointError: names the tensor and, if `rows` says its numbers, the row.
+    """
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return
+    least, greatest = torch.aminmax(tensor)  # NaN wins; one pass, no copy
+    if bool(torch.isfinite(least) & torch.isfinite(greatest)):
+        return
+    place = int((~torch.isfinite(tensor.reshape(tensor.shape[0] if tensor.dim() else 1, -1)).all(dim=1)).nonzero()[0])
+    where = f", row {int(rows[place])}" if rows is not None else ""
+    raise CheckpointError(f"expected finite numbers, got NaN or infinity in {what}{where}: nothing was saved")
+
+
+def _exact(parts: dict[str, Tensor], facts: TableFacts, bits: Bits) -> dict[str, Tensor]:
+    pieces = {name: parts.pop(f"weight.{name}") for name in ("codes", "least", "step")}
+    return {"weight": dequantise(pieces, bits, facts.dim, getattr(torch, facts.dtype)), **parts}

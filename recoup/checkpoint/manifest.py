@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recoup.checkpoint.errors import CheckpointError
-from recoup.checkpoint.names import stem
+from recoup.checkpoint.names import manifest_name, order_of
 from recoup.checkpoint.plan import ShardPlan
 from recoup.core import ConfigError, from_table, to_table
 
@@ -38,7 +38,9 @@ class Entry:
     file: FileRef
     num_rows: int
     bits: Literal[0, 4, 8] = 0
-    """Bits of a quantised weight; 0 = exact."""
+    """Bits of a quantised weight in the file; 0 = whole numbers."""
+    lossy: bool = False
+    """Whether some weights went through a quantised delta, here or before they were merged into this base."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +78,12 @@ class Manifest:
     @property
     def name(self) -> str:
         """File name in the store."""
-        return f"checkpoints/{stem(self.run_id, self.generation, self.serial, self.step)}.json"
+        return manifest_name(self.run_id, self.generation, self.serial, self.step)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every row is bit for bit what was saved."""
+        return not any(entry.lossy for entry in self.entries)
 
     def chain(self, shard: int) -> tuple[Entry, ...]:
         """Return a shard's base and deltas, in order."""
@@ -109,9 +116,21 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             raise CheckpointError(
                 f"manifest '{name}': expected format version {FORMAT_VERSION}, got {table.get('format_version')!r}"
             )
-        return from_table(Manifest, table, where=name)
+        return _checked(from_table(Manifest, table, where=name), name)
     except (ValueError, KeyError, TypeError, ConfigError) as err:
         raise CheckpointError(f"manifest '{name}' is cut or damaged: {err}") from err
+
+
+def _checked(manifest: Manifest, name: str) -> Manifest:
+    """Refuse a manifest under another name, or one that names another run's files."""
+    if manifest.name.rpartition("/")[2] != name.rpartition("/")[2]:
+        raise CheckpointError(f"manifest '{name}': expected that of its name, got '{manifest.name}'")
+    for file in manifest.files():
+        if order_of(file.name, manifest.run_id) is None:
+            raise CheckpointError(
+                f"manifest '{name}': expected files of run {manifest.run_id!r}, got '{file.name}': it is another run's"
+            )
+    return manifest
 
 
 def checksum(data: bytes) -> str:

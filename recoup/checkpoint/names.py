@@ -1,4 +1,9 @@
-"""Names of a run's files: `<run>-g<generation>-n<serial>-s<step>...`; the serial orders them, whatever the step."""
+"""Names of a run's files: `<run>-g<generation>-n<serial>-s<step>...`; generation and serial give their order."""
+
+import re
+
+MANIFESTS = "checkpoints"
+DATA = "data"
 
 
 def stem(run_id: str, generation: int, serial: int, step: int) -> str:
@@ -6,24 +11,20 @@ def stem(run_id: str, generation: int, serial: int, step: int) -> str:
     return f"{run_id}-g{generation:04d}-n{serial:08d}-s{step:012d}"
 
 
-def generation_of(name: str, run_id: str) -> int:
-    """Return the generation in a file name of the run."""
-    return int(_fields(name, run_id)[0])
+def manifest_name(run_id: str, generation: int, serial: int, step: int) -> str:
+    """Return the name of a manifest in the store."""
+    return f"{MANIFESTS}/{stem(run_id, generation, serial, step)}.json"
 
 
-def serial_of(name: str, run_id: str) -> int:
-    """Return the serial in a file name of the run."""
-    return int(_fields(name, run_id)[1][1:])
+def data_name(run_id: str, generation: int, serial: int, step: int, what: str) -> str:
+    """Return the name of a data file in the store; `what` is "dense" or says shard and kind."""
+    return f"{DATA}/{stem(run_id, generation, serial, step)}-{what}.safetensors"
 
 
-def belongs(name: str, run_id: str) -> bool:
-    """Whether a file name is one of the run's."""
-    try:
-        serial_of(name, run_id)
-    except (ValueError, IndexError):
-        return False
-    return name.rpartition("/")[2].startswith(f"{run_id}-g")
+def order_of(name: str, run_id: str) -> tuple[int, int] | None:
+    """Return (generation, serial) of a file of the run, also of its temporary; None if it is not the run's.
 
-
-def _fields(name: str, run_id: str) -> list[str]:
-    return name.rpartition("/")[2].removeprefix(f"{run_id}-g").split("-")
+    A process of an older generation can therefore never put its checkpoint in front of a newer one's.
+    """
+    found = re.match(rf"\.?{re.escape(run_id)}-g(\d{{4,}})-n(\d{{8,}})-s\d{{12,}}[-.]", name.rpartition("/")[2])
+    return (int(found[1]), int(found[2])) if found else None

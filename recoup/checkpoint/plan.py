@@ -1,5 +1,6 @@
 """Which shard holds which rows: whole tables, ranges of rows, or rows by hash. A pure function of table and row."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -28,6 +29,8 @@ class ShardPlan:
         for table, owner in self.owners.items():
             if not 0 <= owner < self.num_shards:
                 raise CheckpointError(f"table {table!r}: expected a shard in [0, {self.num_shards}), got {owner}")
+        if self.kind == "table" and set(self.owners) != set(self.num_rows):
+            raise CheckpointError(f"expected an owner of each table {sorted(self.num_rows)}, got {sorted(self.owners)}")
 
     @staticmethod
     def by_table(num_rows: Mapping[str, int], num_shards: int, owners: Mapping[str, int] | None = None) -> "ShardPlan":
@@ -58,19 +61,19 @@ class ShardPlan:
             return torch.full_like(rows, self.owners[table])
         if self.kind == "range":
             return rows * self.num_shards // max(1, total)
-        mixed = rows * 0x9E3779B1 + 0x7F4A7C15  # Knuth's multiplicative hash; the high bits are the good ones
-        return ((mixed >> 16) & 0xFFFF_FFFF) % self.num_shards
+        return _hash_shard(rows, self.num_shards)
 
     def rows_of(self, table: str, shard: int) -> Tensor:
-        """Return the rows of a table in a shard, int64, ascending."""
+        """Return the rows of a table in a shard, int64, ascending; do not write to it, it may be shared."""
         total = self._total(table)
+        if not 0 <= shard < self.num_shards:
+            raise CheckpointError(f"expected a shard in [0, {self.num_shards}), got {shard}")
         if self.kind == "table":
             return torch.arange(total if self.owners[table] == shard else 0)
         if self.kind == "range":
             first, last = (-(-total * k // self.num_shards) for k in (shard, shard + 1))
             return torch.arange(first, last)
-        rows = torch.arange(total)
-        return rows[self.shard_of(table, rows) == shard]
+        return _hash_rows(total, self.num_shards)[shard]
 
     def num_rows_of(self, shard: int) -> int:
         """Return the rows of all tables in a shard."""
@@ -80,3 +83,15 @@ class ShardPlan:
         if table not in self.num_rows:
             raise CheckpointError(f"expected a table of the plan {sorted(self.num_rows)}, got {table!r}")
         return self.num_rows[table]
+
+
+def _hash_shard(rows: Tensor, num_shards: int) -> Tensor:
+    mixed = rows * 0x9E3779B1 + 0x7F4A7C15  # Knuth's multiplicative hash; the high bits are the good ones
+    return ((mixed >> 16) & 0xFFFF_FFFF) % num_shards
+
+
+@functools.lru_cache(maxsize=64)
+def _hash_rows(total: int, num_shards: int) -> tuple[Tensor, ...]:
+    """Return the rows of every shard of a table; kept, 8 bytes a row: a save must not hash every row again."""
+    owner = _hash_shard(torch.arange(total), num_shards)
+    return tuple((owner == shard).nonzero().flatten() for shard in range(num_shards))

@@ -14,7 +14,7 @@ def table_facts(view: TableView) -> TableFacts:
     """Return what a table must be to restore into it."""
     return TableFacts(
         num_rows=view.num_rows_total,
-        dim=int(view.weight.shape[1]),
+        dim=view.weight.shape[1],
         dtype=_name(view.weight.dtype),
         optimizer={name: _name(state.dtype) for name, state in view.optimizer.items()},
     )
@@ -48,17 +48,35 @@ def check_fit(views: Mapping[str, TableView], manifest: Manifest, *, cast: bool)
             )
 
 
+def check_same_tables(previous: Manifest, tables: Mapping[str, TableFacts]) -> None:
+    """Refuse a delta of tables that are not what their base was saved from."""
+    for name, facts in tables.items():
+        if name in previous.tables and previous.tables[name] != facts:
+            raise CheckpointError(
+                f"table {name!r}: the checkpoint '{previous.name}' has {previous.tables[name]}, the delta {facts}: "
+                "save everything once"
+            )
+
+
 def put_rows(view: TableView, copy: RowsCopy) -> None:
     """Write the rows of `copy` that are in memory here into the live table; no other row is touched."""
     local = copy.rows - view.first_row
     held = view.weight.shape[0]
     inside = (local >= 0) & (local < held)
     everything = bool(inside.all())
-    index = (local if everything else local[inside]).to(view.weight.device)
+    chosen = local if everything else local[inside]
+    if chosen.numel() == 0:
+        return
+    first, count = int(chosen[0]), chosen.numel()
+    is_range = int(chosen[-1]) - first + 1 == count  # rows ascend
+    index = chosen.to(view.weight.device)
     with torch.no_grad():
         for name, live in view.parts().items():
             rows = copy.parts[name] if everything else copy.parts[name][inside]
-            live.index_copy_(0, index, rows.to(device=live.device, dtype=live.dtype))
+            if is_range:
+                live.narrow(0, first, count).copy_(rows)
+            else:
+                live.index_copy_(0, index, rows.to(device=live.device, dtype=live.dtype))
 
 
 def merge_rows(base: RowsCopy, delta: RowsCopy) -> RowsCopy:

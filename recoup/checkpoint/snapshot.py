@@ -4,7 +4,7 @@ This copy is the whole stall of an asynchronous save. It holds only the rows ask
 copies and writes 1 % of the bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,55 +33,95 @@ class RowsCopy:
 def take_snapshot(
     views: Mapping[str, TableView],
     plan: ShardPlan,
-    shards: tuple[int, ...],
+    shards: Sequence[int],
     rows: Mapping[str, Tensor] | None,
 ) -> dict[int, dict[str, RowsCopy]]:
     """Copy rows out of the live tables, by shard and table.
 
     Args:
-        views: live tables; rows that are not in memory here are left out.
+        views: live tables; all the rows that `shards` hold (all = None) or are asked of them must be in memory here.
         plan: who holds what.
-        shards: shards to save.
-        rows: row numbers by table; None = every row. A table that is not named has no rows to save.
+        shards: shards to save; rows of other shards are left out.
+        rows: row numbers by table, in any order, repeats allowed; None = every row.
     Raises:
-        CheckpointError: a table of the plan is not in memory, or a row is not in its table.
+        CheckpointError: a table or row of these shards is not in memory here, or a row is not in its table.
     Cost: O(rows saved).
     """
-    result: dict[int, dict[str, RowsCopy]] = {shard: {} for shard in shards}
+    wanted = _wanted(views, plan, shards, rows)
+    result: dict[int, dict[str, RowsCopy]] = {}
+    for shard, tables in wanted.items():
+        result[shard] = {table: _copied(views[table], numbers) for table, numbers in tables.items()}
+    return result
+
+
+def snapshot_bytes(
+    views: Mapping[str, TableView], plan: ShardPlan, shards: Sequence[int], rows: Mapping[str, Tensor] | None
+) -> int:
+    """Return what `take_snapshot` would copy at most, in bytes; nothing is copied."""
+    total = 0
+    for table, view in views.items():
+        row = 8 + sum(part[:1].numel() * part.element_size() for part in view.parts().values())
+        if rows is None:
+            total += row * sum(plan.rows_of(table, shard).numel() for shard in shards)
+        elif table in rows:
+            total += row * rows[table].numel()
+    return total
+
+
+def _wanted(
+    views: Mapping[str, TableView], plan: ShardPlan, shards: Sequence[int], rows: Mapping[str, Tensor] | None
+) -> dict[int, dict[str, Tensor]]:
+    """Return the row numbers to copy, int64, ascending, each once, by shard and table; empty ones left out."""
+    found: dict[int, dict[str, Tensor]] = {shard: {} for shard in shards}
     for table, view in views.items():
         if plan.num_rows.get(table) != view.num_rows_total:
             raise CheckpointError(
                 f"table {table!r}: expected {plan.num_rows.get(table)} rows (the plan), got {view.num_rows_total}"
             )
-        if rows is not None and table not in rows:
-            continue
-        if rows is None:
-            for shard in shards:
-                _add(result[shard], view, plan.rows_of(table, shard))
-            continue
-        wanted = rows[table].to(torch.int64).cpu()
-        if wanted.numel() and (int(wanted.min()) < 0 or int(wanted.max()) >= view.num_rows_total):
-            raise CheckpointError(f"table {table!r}: expected rows in [0, {view.num_rows_total}), got others")
-        owner = plan.shard_of(table, wanted)
+    for table in plan.num_rows if rows is None else rows:
+        numbers = None if rows is None else _checked_rows(table, rows[table], plan)
+        owner = None if numbers is None else plan.shard_of(table, numbers)
         for shard in shards:
-            _add(result[shard], view, wanted[owner == shard])
-    return result
+            chosen = plan.rows_of(table, shard) if numbers is None or owner is None else numbers[owner == shard]
+            if chosen.numel():
+                found[shard][table] = chosen
+                _check_held(table, views.get(table), shard, chosen)
+    return found
 
 
-def _add(into: dict[str, RowsCopy], view: TableView, rows: Tensor) -> None:
-    held = view.weight.shape[0]
+def _checked_rows(table: str, rows: Tensor, plan: ShardPlan) -> Tensor:
+    if table not in plan.num_rows:
+        raise CheckpointError(f"expected rows of the plan's tables {sorted(plan.num_rows)}, got table {table!r}")
+    numbers = rows.to(device="cpu", dtype=torch.int64)
+    if bool((numbers[1:] <= numbers[:-1]).any()):
+        numbers = torch.unique(numbers)
+    total = plan.num_rows[table]
+    if numbers.numel() and (int(numbers[0]) < 0 or int(numbers[-1]) >= total):
+        wrong = int(numbers[0]) if int(numbers[0]) < 0 else int(numbers[-1])
+        raise CheckpointError(f"table {table!r}: expected rows in [0, {total}), got {wrong}")
+    return numbers
+
+
+def _check_held(table: str, view: TableView | None, shard: int, rows: Tensor) -> None:
+    """Refuse a save that would silently leave rows out; `rows` ascend."""
+    first = 0 if view is None else view.first_row
+    last = first + (0 if view is None else view.weight.shape[0])
+    if int(rows[0]) < first or int(rows[-1]) >= last:
+        raise CheckpointError(
+            f"shard {shard} holds rows {int(rows[0])} to {int(rows[-1])} of table {table!r}, this process "
+            f"[{first}, {last}): save only the shards whose rows are here"
+        )
+
+
+def _copied(view: TableView, rows: Tensor) -> RowsCopy:
     local = rows - view.first_row
-    if rows.numel() and (
-        int(local[0]) < 0 or int(local[-1]) >= held or int(local.min()) < 0 or int(local.max()) >= held
-    ):
-        inside = (local >= 0) & (local < held)
-        rows, local = rows[inside], local[inside]
-    if rows.numel() == 0:
-        return
+    count = rows.numel()
+    first = int(local[0])
     with torch.no_grad():
-        if rows.numel() == held and bool((local[1:] > local[:-1]).all()):
-            parts = {name: tensor.detach().to("cpu", copy=True) for name, tensor in view.parts().items()}
+        if int(local[-1]) - first + 1 == count:  # a range
+            held = {name: tensor.detach()[first : first + count] for name, tensor in view.parts().items()}
+            parts = {name: tensor.to("cpu", copy=True) for name, tensor in held.items()}
         else:
             index = local.to(view.weight.device)
             parts = {name: tensor.detach().index_select(0, index).cpu() for name, tensor in view.parts().items()}
-    into[view.name] = RowsCopy(rows=rows, parts=parts)
+    return RowsCopy(rows=rows, parts=parts)

@@ -1,6 +1,7 @@
 """Where checkpoints lie: a folder of any fsspec file system. Four verbs; a file is there whole or not at all.
 
 On a local disk a file is written under a hidden temporary name, flushed, and renamed. Object stores put whole objects.
+Elsewhere a cut file may stay: the manifest's size and checksum tell.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import fsspec
 
 from recoup.checkpoint.errors import CheckpointError
 from recoup.core import write_atomic
+from recoup.core.files import temporary_path
 
 
 class Storage:
@@ -22,9 +24,14 @@ class Storage:
         Args:
             url: folder.
             options: of the file system, as fsspec takes them.
+        Raises:
+            CheckpointError: there is no such file system, or its package is not installed.
         """
         self.url = url
-        system, root = fsspec.core.url_to_fs(url, **options)
+        try:
+            system, root = fsspec.core.url_to_fs(url, **options)
+        except (ValueError, ImportError) as err:
+            raise CheckpointError(f"expected a folder or a URL that fsspec knows, got {url!r}: {err}") from err
         self._fs: Any = system
         self._root = str(root).rstrip("/")
         self._local = "file" in (system.protocol if isinstance(system.protocol, tuple) else (system.protocol,))
@@ -38,13 +45,11 @@ class Storage:
         path = f"{self._root}/{name}"
         try:
             if self._local:
-                target = Path(path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(target, data)
+                _write_local(Path(path), data)
             else:
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._fs.pipe_file(path, data)
-        except OSError as err:
+        except Exception as err:  # file systems raise what they like: this adds the path and keeps the cause
             raise CheckpointError(f"writing '{path}' failed: {err}: older checkpoints are untouched") from err
 
     def read(self, name: str) -> bytes:
@@ -56,24 +61,22 @@ class Storage:
         path = f"{self._root}/{name}"
         try:
             data: bytes = self._fs.cat_file(path)
-        except OSError as err:
+        except Exception as err:  # as in `write`
             raise CheckpointError(f"reading '{path}' failed: {err}") from err
         return data
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return name and size of the files in a folder; temporary names are left out; a missing folder is empty."""
+        """Return name and size of the files in a folder, temporary ones (".name...") too; a missing folder is empty."""
         path = f"{self._root}/{folder}"
         try:
             self._fs.invalidate_cache()
             found: Sequence[dict[str, Any]] = self._fs.ls(path, detail=True)
         except FileNotFoundError:
             return {}
-        except OSError as err:
+        except Exception as err:  # as in `write`
             raise CheckpointError(f"listing '{path}' failed: {err}") from err
-        names = {
-            str(entry["name"]).rpartition("/")[2]: int(entry["size"] or 0) for entry in found if entry["type"] == "file"
-        }
-        return {f"{folder}/{name}": size for name, size in names.items() if not name.startswith(".")}
+        files = [entry for entry in found if entry["type"] == "file"]
+        return {f"{folder}/{str(entry['name']).rpartition('/')[2]}": int(entry["size"] or 0) for entry in files}
 
     def remove(self, name: str) -> None:
         """Remove a file if it is there."""
@@ -81,5 +84,14 @@ class Storage:
             self._fs.rm_file(f"{self._root}/{name}")
         except FileNotFoundError:
             return
-        except OSError as err:
+        except Exception as err:  # as in `write`
             raise CheckpointError(f"removing '{self._root}/{name}' failed: {err}") from err
+
+
+def _write_local(target: Path, data: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_atomic(target, data)
+    except OSError:
+        temporary_path(target).unlink(missing_ok=True)  # a full disk is not left fuller
+        raise

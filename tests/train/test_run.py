@@ -35,7 +35,7 @@ def test_resume_from_an_older_checkpoint_retrains_the_lost_steps(tmp_path):
     config = run_config()
     whole = train(config, tmp_path / "whole")
     train(stopped_at(config, 8), tmp_path / "run")
-    newest = max((tmp_path / "run/checkpoints/dense").iterdir())
+    newest = max((tmp_path / "run/checkpoints/data").iterdir())
     newest.write_bytes(newest.read_bytes()[:-7])
     assert train(config, tmp_path / "run", resume=True).losses == whole.losses
     resumed = [e["step"] for e in read_events(tmp_path / "run/events.jsonl") if e["event"] == "run_resumed"]
@@ -71,7 +71,7 @@ def test_resume_without_a_readable_checkpoint_is_an_error_R14(tmp_path):
     """With every checkpoint damaged a resume is an error, not a fresh start."""
     config = stopped_at(run_config(), 4)
     train(config, tmp_path / "run")
-    for path in (tmp_path / "run/checkpoints/dense").iterdir():
+    for path in (tmp_path / "run/checkpoints/data").iterdir():
         path.write_bytes(b"")
     with pytest.raises(CheckpointError, match="expected a complete checkpoint"):
         train(replace(config, train=replace(config.train, max_steps=9)), tmp_path / "run", resume=True)

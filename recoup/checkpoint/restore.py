@@ -1,0 +1,53 @@
+"""Restore: verify every file of the chosen shards, then write their rows into the live tables, base first.
+
+No row is touched before everything that is needed has been read and verified. Up to a limit the verified bytes are
+kept; files beyond it are read, and verified, a second time.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from safetensors.torch import load as load_tensors
+
+from recoup.checkpoint.errors import CheckpointError
+from recoup.checkpoint.files import RunFiles
+from recoup.checkpoint.manifest import Entry, Manifest
+from recoup.checkpoint.requests import Restored
+from recoup.checkpoint.rows import check_fit, put_rows
+from recoup.checkpoint.views import TableView
+
+
+def restore_rows(
+    files: RunFiles,
+    manifest: Manifest,
+    views: Mapping[str, TableView],
+    shards: Sequence[int] | None,
+    *,
+    cast: bool,
+    max_bytes: int,
+) -> Restored:
+    """Set live rows to a checkpoint. Arguments as `CheckpointStore.restore`; `max_bytes` of verified files are kept."""
+    check_fit(views, manifest, cast=cast)
+    entries = _entries(manifest, shards)
+    held: dict[str, bytes] = {}
+    room = max_bytes
+    for entry in entries:
+        data = files.get(entry.file)
+        if len(data) <= room:
+            held[entry.file.name] = data
+            room -= len(data)
+    dense = load_tensors(files.get(manifest.dense))
+    for entry in entries:
+        for table, copy in files.rows_of(entry, manifest, held.pop(entry.file.name, None)).items():
+            if table in views:
+                put_rows(views[table], copy)
+    return Restored(manifest=manifest, dense=dense, extra=json.loads(manifest.extra))
+
+
+def _entries(manifest: Manifest, shards: Sequence[int] | None) -> list[Entry]:
+    total = manifest.plan.num_shards
+    chosen = range(total) if shards is None else shards
+    wrong = [shard for shard in chosen if not 0 <= shard < total]
+    if wrong:
+        raise CheckpointError(f"checkpoint '{manifest.name}': expected shards in [0, {total}), got {wrong}")
+    return [entry for shard in chosen for entry in manifest.chain(shard)]
