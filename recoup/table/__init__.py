@@ -2,6 +2,7 @@
 
 from recoup.table.added import with_histories
 from recoup.table.build import BuildConfig, build_table
+from recoup.table.disk import disk_needed
 from recoup.table.encode import SessionEncoder, encode_sessions
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
@@ -27,6 +28,7 @@ __all__ = [
     "TableError",
     "WriterConfig",
     "build_table",
+    "disk_needed",
     "encode_sessions",
     "flatten_rows",
     "open_table",

@@ -1,13 +1,13 @@
 """Build a session table from a log: bucket by key, sort, encode, order by session start, commit.
 
 Guarantee: the folder holds the older complete table or the newer one, at every moment; the manifest is the commit.
-A build that was killed goes on with `resume`: the spool and the finished runs are not made again.
+A build that was killed goes on with `resume`: the spool and the finished runs are not made again,
+nor finished parts.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from recoup.core import ConfigError, Progress, no_progress, to_table
+from recoup.core import ConfigError, Progress, from_table, no_progress, to_table, write_json_atomic
 from recoup.log import LogSource
 from recoup.schema import sample_schema
 from recoup.table.added import with_histories
 from recoup.table.arrays import IntArray
 from recoup.table.arrival import LatenessFilter
+from recoup.table.disk import check_disk, disk_needed
 from recoup.table.errors import TableError
 from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 from recoup.table.layout import row_schema
-from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, read_manifest, write_manifest
+from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, Part, read_manifest, write_manifest
 from recoup.table.sampling import key_hashes
 from recoup.table.sessions import SessionRule
 from recoup.table.spool import Spool
 from recoup.table.stages import Encoding, Run, TimeSample, encode_bucket, read_run, rows_in_time_order, write_run
 from recoup.table.stages import write_state as write_spool_state
-from recoup.table.writer import WriterConfig, write_parts
+from recoup.table.writer import TableWriter, WriterConfig
 
-NUM_BUCKETS = 64
-"""Key buckets: one of a 14 GB log is 220 MB, so that it is sorted in memory."""
-_WORK = ".build"
+WORK = ".build"
+_SPOOL_BYTES = 64_000_000  # a log smaller than this is never spilled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +51,14 @@ class BuildConfig:
     """Of the session sampling."""
     memory_bytes: int = 384_000_000
     """Memory of a sort; what does not fit goes to disk beside the table."""
+    num_buckets: int = 64
+    """Key buckets; the table does not depend on it. One of 64 of a 14 GB log is 220 MB: sorted in memory."""
     writer: WriterConfig = field(default_factory=WriterConfig)
 
     def __post_init__(self) -> None:
-        """Check the sampling and the memory."""
+        """Check the sampling, the memory and the buckets."""
+        if self.num_buckets < 1:
+            raise ConfigError(f"num_buckets: expected at least 1, got {self.num_buckets}")
         if not 0.0 < self.sample_sessions <= 1.0:
             raise ConfigError(f"sample_sessions: expected a share in (0, 1], got {self.sample_sessions}")
         if self.memory_bytes < 1_000_000:
@@ -77,55 +81,59 @@ def build_table(
         path: folder of the table; created.
         config: sessions, histories, memory.
         overwrite: replace a complete table that is already there; it stays whole until the new one is committed.
-        resume: go on with a build of the same log and configuration that was stopped; a complete table is returned.
+        resume: go on with a build of the same log and configuration that was stopped, whatever it finished is kept;
+            without one, a complete table is returned as it is.
         progress: called as ("read log", ...), ("encode sessions", buckets), ("write table", samples).
     Raises:
         TableError: a table is already there, a build to resume is of another log, or the disk is full.
         LogError: the log is damaged.
-    Cost: linear: every sample is spooled once, sorted within its bucket, encoded, written. Disk: less than the log's
-        uncompressed size, freed at the end.
+    Cost: linear: every sample is spooled once, sorted within its bucket, encoded, written. Disk: `disk_needed`,
+        freed at the end.
     """
-    generation = _next_generation(path, overwrite=overwrite, resume=resume)
-    if generation is None:
+    if not _starts(path, overwrite=overwrite, resume=resume):
         return read_manifest(path)
-    work = _Work(path / _WORK, source, config, resume=resume)
-    runs = work.encode(progress)
-    schema = row_schema(with_histories(source.schema, config.histories, config.means))
-    counts = work.counts(runs)
-    rows = _reported(rows_in_time_order(runs, schema, work.num_ranges), counts.rows, progress)
-    try:
-        parts = write_parts(path, rows, schema, config.writer, prefix=f"part-{generation:04d}")
-    except OSError as err:
-        raise TableError(f"the table in '{path}' could not be written: {err}: nothing was committed") from err
-    manifest = Manifest(
-        generation=generation,
-        schema=with_histories(source.schema, config.histories, config.means),
-        sessions=config.sessions,
-        histories=config.histories,
-        means=config.means,
-        counts=counts,
-        parts=parts,
-        source=json.dumps(source.describe(), sort_keys=True, default=str),
-    )
-    write_manifest(path, manifest)
+    work = _Work(path, source, config, resume=resume)
+    if work.is_committed:
+        manifest = read_manifest(path)
+    else:
+        runs = work.encode(progress)
+        schema = with_histories(source.schema, config.histories, config.means)
+        manifest = Manifest(
+            generation=work.generation,
+            schema=schema,
+            sessions=config.sessions,
+            histories=config.histories,
+            means=config.means,
+            counts=work.counts(runs),
+            parts=work.write(runs, row_schema(schema), progress),
+            source=json.dumps(source.describe(), sort_keys=True, default=str),
+        )
+        write_manifest(path, manifest)
     _remove_strays(path, manifest)
     return manifest
 
 
 class _Work:
-    """The folder of a build under way: spool, runs, state."""
+    """A build under way and its folder: spool, runs, finished parts, state."""
 
-    def __init__(self, folder: Path, source: LogSource, config: BuildConfig, *, resume: bool) -> None:
-        self._folder = folder
+    def __init__(self, path: Path, source: LogSource, config: BuildConfig, *, resume: bool) -> None:
+        self._path = path
+        self._folder = path / WORK
         self._source = source
         self._config = config
         self._fingerprint = _fingerprint(source, config)
-        self._spool = Spool(
-            folder, sample_schema(source.schema), NUM_BUCKETS, memory_bytes=min(64_000_000, config.memory_bytes // 4)
-        )
+        memory = min(_SPOOL_BYTES, config.memory_bytes // 4)
+        self._spool = Spool(self._folder, sample_schema(source.schema), config.num_buckets, memory_bytes=memory)
+        self._committed = read_manifest(path).generation if (path / MANIFEST).exists() else -1
+        self.generation = self._committed + 1
         self._state = self._load() if resume else None
         if self._state is None:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the build that is resumed was stopped after its commit."""
+        return self._state is not None and self._state["generation"] == self._committed
 
     @property
     def num_ranges(self) -> int:
@@ -150,9 +158,9 @@ class _Work:
             memory_bytes=config.memory_bytes,
         )
         runs: list[Run] = []
-        for bucket in range(NUM_BUCKETS):
+        for bucket in range(config.num_buckets):
             runs.append(self._run(bucket, encoding, self._state["bounds"]))
-            progress("encode sessions", bucket + 1, NUM_BUCKETS)
+            progress("encode sessions", bucket + 1, config.num_buckets)
         return runs
 
     def counts(self, runs: list[Run]) -> Counts:
@@ -162,6 +170,35 @@ class _Work:
         totals = {name: sum(getattr(run.counts, name) for run in runs) for name in names}
         return Counts(late=self._state["late"], **totals)
 
+    def write(self, runs: list[Run], rows: pa.Schema, progress: Progress) -> tuple[Part, ...]:
+        """Write the parts; those that an earlier attempt finished stay as they are."""
+        prefix = f"part-{self.generation:04d}"
+        record = self._folder / "parts.json"
+
+        def finish(parts: tuple[Part, ...]) -> None:
+            if not self._spool.in_memory:
+                write_json_atomic(record, {"parts": [to_table(part) for part in parts]})
+
+        finished = self._finished(record, prefix)
+        done, total = sum(part.rows for part in finished), sum(run.counts.rows for run in runs)
+        ordered = rows_in_time_order(runs, rows, self.num_ranges, skip=done)
+        writer = TableWriter(self._path, rows, self._config.writer, prefix=prefix, finished=finished)
+        try:
+            for batch in ordered:
+                writer.write(batch, finish)
+                done += batch.num_rows
+                progress("write table", done, total)
+            return writer.close()
+        except OSError as err:
+            raise TableError(f"the table in '{self._path}' could not be written: {err}: nothing was committed") from err
+
+    def _finished(self, record: Path, prefix: str) -> tuple[Part, ...]:
+        if not record.exists():
+            return ()
+        parts = [from_table(Part, part, where=str(record)) for part in json.loads(record.read_bytes())["parts"]]
+        whole = [(self._path / PARTS / part.name).is_file() and part.name.startswith(prefix) for part in parts]
+        return tuple(parts) if all(whole) else ()
+
     def _run(self, bucket: int, encoding: Encoding, bounds: list[int]) -> Run:
         path = self._folder / f"run-{bucket:04d}.arrow"
         if path.exists():
@@ -169,20 +206,24 @@ class _Work:
         pieces, counts = encode_bucket(self._spool, bucket, encoding, bounds)
         if self._spool.in_memory:
             return Run(tuple(pieces), path, counts)
-        return write_run(path, pieces, counts)
+        run = write_run(path, pieces, counts)
+        self._spool.path(bucket).unlink(missing_ok=True)
+        return run
 
     def _fill(self, progress: Progress) -> None:
-        schema = self._source.schema
-        arrivals = LatenessFilter(schema.time, self._config.sessions.lateness)
+        schema, config = self._source.schema, self._config
+        check_disk(self._path, disk_needed(self._source))
+        arrivals = LatenessFilter(schema.time, config.sessions.lateness)
         times = TimeSample()
 
         def bucket_of(batch: pa.RecordBatch) -> IntArray:
             times.add(batch, schema.time)
-            return (key_hashes(batch.column(schema.key)) % np.uint64(NUM_BUCKETS)).astype(np.int64)
+            return (key_hashes(batch.column(schema.key)) % np.uint64(config.num_buckets)).astype(np.int64)
 
         self._spool.fill(arrivals.on_time(self._source.batches(progress=progress)), bucket_of)
         self._state = {
             "fingerprint": self._fingerprint,
+            "generation": self.generation,
             "bounds": times.bounds(self.num_ranges),
             "late": arrivals.num_late,
             "bytes": self._spool.bytes.tolist(),
@@ -208,22 +249,13 @@ def _fingerprint(source: LogSource, config: BuildConfig) -> str:
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
-def _reported(rows: Iterable[pa.RecordBatch], total: int, progress: Progress) -> Iterator[pa.RecordBatch]:
-    done = 0
-    for batch in rows:
-        yield batch
-        done += batch.num_rows
-        progress("write table", done, total)
-
-
-def _next_generation(path: Path, *, overwrite: bool, resume: bool) -> int | None:
+def _starts(path: Path, *, overwrite: bool, resume: bool) -> bool:
+    """Return whether there is something to build: no complete table, one to replace, or a stopped build."""
     if not (path / MANIFEST).exists():
         path.mkdir(parents=True, exist_ok=True)
-        return 0
-    if overwrite:
-        return read_manifest(path).generation + 1
-    if resume:
-        return None
+        return True
+    if overwrite or resume:
+        return overwrite or (path / WORK / "state.json").exists()
     raise TableError(
         f"expected no table in '{path}', got a complete one: use --overwrite to replace it or --resume to keep it"
     )
@@ -234,4 +266,4 @@ def _remove_strays(path: Path, manifest: Manifest) -> None:
     for file in (path / PARTS).iterdir():
         if file.name not in named:
             file.unlink(missing_ok=True)
-    shutil.rmtree(path / _WORK, ignore_errors=True)
+    shutil.rmtree(path / WORK, ignore_errors=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from recoup.schema import Schema, weights_column
 from recoup.table import versions
 from recoup.table.added import with_histories
-from recoup.table.arrays import BoolArray, IntArray, NumpyArray, list_array, list_parts
+from recoup.table.arrays import BoolArray, IntArray, NumpyArray, compute, list_array, list_parts
 from recoup.table.histories import HistoryBuilder, HistoryFeature
 from recoup.table.history_means import HistoryMean, MeanBuilder
 from recoup.table.layout import (
@@ -65,6 +65,8 @@ class SessionEncoder:
         self._histories = HistoryBuilder(source, histories)
         self._means = MeanBuilder(means, source.time)
         self._waiting: list[_Cut] = []
+        numbers = len(source.labels) + len(self.schema.dense) + 3 * len(self.schema.sparse) + 4
+        self._fixed_bytes = 4 * numbers + sum(8 * history.last for history in histories)
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are complete after the next `batch`."""
@@ -81,7 +83,7 @@ class SessionEncoder:
         source = self._source
         event_id = batch.column(source.event_id) if source.event_id else None
         time = batch.column(source.time).to_numpy(zero_copy_only=False)
-        cut = self._cutter.cut(batch.column(source.key), time, event_id)
+        cut = self._cutter.cut(batch.column(source.key), time, event_id, self._sizes(batch))
         start, chunk, new_row, new_key = cut.session_start, cut.chunk, cut.new_row, cut.new_key
         if cut.repeated.any():
             keep = ~cut.repeated
@@ -92,6 +94,15 @@ class SessionEncoder:
         self.num_sessions += int(np.count_nonzero(new_row & (chunk == 0)))
         extended = self._means.extend(self._histories.extend(batch, new_key, start), new_key, start)
         return _Cut(extended, start, chunk, new_row)
+
+    def _sizes(self, batch: pa.RecordBatch) -> IntArray:
+        """Return an upper bound of what each sample takes in a row: its own lists, a window and an inverse each."""
+        sizes = np.full(batch.num_rows, self._fixed_bytes, dtype=np.int64)
+        for feature in self._source.sparse:
+            sizes += np.diff(list_parts(batch.column(feature.name))[1]) * (12 if feature.weighted else 8)
+        if self._source.event_id:
+            sizes += compute.binary_length(batch.column(self._source.event_id)).to_numpy(zero_copy_only=False)
+        return sizes
 
     def _flush(self, *, last: bool) -> Iterator[pa.RecordBatch]:
         if not self._waiting:

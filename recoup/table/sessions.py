@@ -36,10 +36,12 @@ class SessionRule:
     """A sample that arrives this much after a later one is late: left out and counted; None = none is late."""
     max_samples_per_row: int = 4096
     """A longer session is stored as several rows (chunks); bounds the memory of a row."""
+    max_row_bytes: int = 16 << 20
+    """A row also ends before its samples, each with its own lists, pass this size; half of a row group by default."""
 
     def __post_init__(self) -> None:
         """Check that every bound is positive."""
-        for name in ("gap", "max_session_samples", "max_session_age", "max_samples_per_row"):
+        for name in ("gap", "max_session_samples", "max_session_age", "max_samples_per_row", "max_row_bytes"):
             value = getattr(self, name)
             if value is not None and not value > type(value)(0):
                 raise ConfigError(f"{name}: expected a positive bound, got {value!r}")
@@ -72,14 +74,16 @@ class SessionCutter:
                 _NEVER if rule.max_session_samples is None else rule.max_session_samples,
                 _milliseconds(rule.max_session_age),
                 rule.max_samples_per_row,
+                rule.max_row_bytes,
             ],
             dtype=np.int64,
         )
-        self._state = np.zeros(3, dtype=np.int64)  # last time, session start, samples in the session
+        # Last time, session start, samples in the session, chunk, samples and bytes in the row.
+        self._state = np.zeros(6, dtype=np.int64)
         self._last: pa.RecordBatch | None = None
 
-    def cut(self, key: pa.Array, time: IntArray, event_id: pa.Array | None) -> Cut:
-        """Return the cut of the next n samples."""
+    def cut(self, key: pa.Array, time: IntArray, event_id: pa.Array | None, sizes: IntArray) -> Cut:
+        """Return the cut of the next n samples, of these sizes in bytes."""
         new_key = self._changes(key, 0)
         repeated = np.zeros(len(time), dtype=np.bool_)
         if event_id is not None and len(time):
@@ -90,7 +94,7 @@ class SessionCutter:
         session_start = np.empty(len(time), dtype=np.int64)
         chunk = np.empty(len(time), dtype=np.int64)
         new_row = np.zeros(len(time), dtype=np.bool_)
-        _cut((new_key, time, repeated), self._bounds, self._state, (session_start, chunk, new_row))
+        _cut((new_key, time, repeated, sizes), self._bounds, self._state, (session_start, chunk, new_row))
         if len(time):
             last = [key.slice(len(key) - 1)] + ([event_id.slice(len(key) - 1)] if event_id is not None else [])
             self._last = pa.RecordBatch.from_arrays(last, names=["key", "event_id"][: len(last)])
@@ -111,29 +115,30 @@ def _milliseconds(duration: timedelta | None) -> np.int64:
 
 @numba.njit(cache=True, nogil=True)
 def _cut(
-    stream: tuple[NumpyArray, NumpyArray, NumpyArray],
+    stream: tuple[NumpyArray, NumpyArray, NumpyArray, NumpyArray],
     bounds: NumpyArray,
     state: NumpyArray,
     out: tuple[NumpyArray, NumpyArray, NumpyArray],
 ) -> None:
-    new_key, time, repeated = stream
-    session_start, chunk, new_row = out
-    gap, max_samples, max_age, max_row = bounds
-    last, start, count = state
+    new_key, time, repeated, sizes = stream
+    session_start, chunk_of, new_row = out
+    gap, max_samples, max_age, max_row_samples, max_row_bytes = bounds
+    last, start, count, chunk, row_samples, row_bytes = state
     for i in range(time.shape[0]):
-        t = time[i]
-        if repeated[i]:
-            session_start[i] = start
-            chunk[i] = (count - 1) // max_row
-            continue
-        if new_key[i] or t - last > gap or count >= max_samples or t - start > max_age:
-            start = t
-            count = 0
-        new_row[i] = count % max_row == 0
+        if not repeated[i]:
+            t = time[i]
+            if new_key[i] or t - last > gap or count >= max_samples or t - start > max_age:
+                start, count, chunk, row_samples = t, 0, 0, 0
+                new_row[i] = True
+            elif row_samples >= max_row_samples or row_bytes + sizes[i] > max_row_bytes:
+                chunk, row_samples = chunk + 1, 0
+                new_row[i] = True
+            if row_samples == 0:
+                row_bytes = 0
+            count += 1
+            row_samples += 1
+            row_bytes += sizes[i]
+            last = t
         session_start[i] = start
-        chunk[i] = count // max_row
-        count += 1
-        last = t
-    state[0] = last
-    state[1] = start
-    state[2] = count
+        chunk_of[i] = chunk
+    state[:] = np.array([last, start, count, chunk, row_samples, row_bytes])

@@ -156,13 +156,16 @@ def read_run(path: Path) -> Run:
     return Run(None, path, Counts(**json.loads(metadata[b"counts"])))
 
 
-def rows_in_time_order(runs: list[Run], schema: pa.Schema, num_ranges: int) -> Iterator[pa.RecordBatch]:
-    """Yield all rows by session start, key and chunk, one time range after the other."""
+def rows_in_time_order(
+    runs: list[Run], schema: pa.Schema, num_ranges: int, *, skip: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield all rows but the first `skip` by session start, key and chunk, one time range after the other."""
     for number in range(num_ranges):
         pieces = [run.read(number).replace_schema_metadata(None) for run in runs]
         rows = _one_batch([piece for piece in pieces if piece.num_rows], schema)
-        if rows.num_rows:
-            yield rows.take(sort_indices(rows, [START, KEY, CHUNK]))
+        if rows.num_rows > skip:
+            yield rows.take(sort_indices(rows, [START, KEY, CHUNK]).slice(skip))
+        skip = max(0, skip - rows.num_rows)
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:

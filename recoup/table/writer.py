@@ -10,7 +10,7 @@ A part is written under a hidden temporary name, flushed, and renamed; the manif
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +44,16 @@ class WriterConfig:
 class TableWriter:
     """Write rows in order into parts of a folder; `close` returns what was written. Not a commit."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, config: WriterConfig, *, prefix: str = "part") -> None:
-        """Create the folder of the parts."""
+    def __init__(
+        self,
+        folder: Path,
+        schema: pa.Schema,
+        config: WriterConfig,
+        *,
+        prefix: str = "part",
+        finished: tuple[Part, ...] = (),
+    ) -> None:
+        """Create the folder of the parts; go on after those that are `finished`."""
         self._folder = folder / PARTS
         self._folder.mkdir(parents=True, exist_ok=True)
         self._schema = schema
@@ -54,14 +62,17 @@ class TableWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._open: _OpenPart | None = None
-        self._parts: list[Part] = []
+        self._parts: list[Part] = list(finished)
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Append rows; a row group is written when its bytes are together."""
+    def write(self, rows: pa.RecordBatch, on_part: Callable[[tuple[Part, ...]], None] | None = None) -> None:
+        """Append rows; a row group is written when its bytes are together; `on_part` hears of every finished part."""
         for piece in _pieces(rows, self._config.row_group_bytes):
             size = piece.nbytes
             if self._waiting and self._waiting_bytes + size > self._config.row_group_bytes:
+                num_parts = len(self._parts)
                 self._flush()
+                if on_part is not None and len(self._parts) > num_parts:
+                    on_part(tuple(self._parts))
             self._waiting.append(piece)
             self._waiting_bytes += size
 
@@ -148,16 +159,6 @@ def file_checksum(path: Path, *, flush: bool = False) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def write_parts(
-    folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema, config: WriterConfig, *, prefix: str = "part"
-) -> tuple[Part, ...]:
-    """Write all rows of a stream and return the parts."""
-    writer = TableWriter(folder, schema, config, prefix=prefix)
-    for batch in rows:
-        writer.write(batch)
-    return writer.close()
 
 
 def _pieces(rows: pa.RecordBatch, limit: int) -> Iterable[pa.RecordBatch]:
