@@ -6,6 +6,9 @@ from datetime import timedelta
 from recoup.core import ConfigError
 from recoup.recovery import GuardConfig
 
+LAUNCH = "launch.toml"
+"""File in the run's folder that tells the ranks how they were launched."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchConfig:

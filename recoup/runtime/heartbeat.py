@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal
 
@@ -27,7 +28,10 @@ class Heartbeat:
     """Send heartbeats until the process ends."""
 
     def __init__(self, host: str, port: int, *, rank: int, incarnation: str, beat: timedelta) -> None:
-        """Start the thread; it has a connection of its own."""
+        """Start the thread; it has a connection of its own, which is open when this returns.
+
+        `on_newer` is called with the newest generation at every beat.
+        """
         self.phase: Phase = "starting"
         self.step = 0
         self._since = time.monotonic()
@@ -36,9 +40,12 @@ class Heartbeat:
         self._beat = beat.total_seconds()
         self._launcher = os.getppid()
         self._address = host, port
+        self.on_newer: Callable[[int], None] = _ignore
+        self._connected = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recoup-heartbeat", daemon=True)
         self._thread.start()
+        self._connected.wait()
 
     def enter(self, phase: Phase, step: int) -> None:
         """Say what the rank does from now on."""
@@ -52,6 +59,7 @@ class Heartbeat:
     def _run(self) -> None:
         try:
             store = keys.connect(*self._address, limit=timedelta(seconds=10))
+            self._connected.set()
             while not self._stop.wait(self._beat):
                 self._send(store)
         except (dist.DistError, RuntimeError):
@@ -70,3 +78,9 @@ class Heartbeat:
             "seconds": time.monotonic() - self._since,
         }
         store.set(keys.beat(self._rank), json.dumps(state))
+        self.on_newer(keys.generation_of(store))
+
+
+def _ignore(generation: int) -> None:
+    """Do nothing about the newest generation: no group is joined yet."""
+    del generation

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from recoup.core import EventLog, to_toml, write_atomic
-from recoup.runtime.config import LaunchConfig
+from recoup.runtime.config import LAUNCH, LaunchConfig
 from recoup.runtime.errors import JobError
 from recoup.runtime.launcher import Launcher
-from recoup.runtime.worker import LAUNCH
 from recoup.train import RunConfig
 from recoup.train.run_folder import EVENTS, RESULT, check_folder, start_folder
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from recoup.runtime import keys
 from recoup.runtime.errors import JobError
+from recoup.runtime.sockets import connected_sockets, shut_down
 
 _POLL_SECONDS = 0.005
 
@@ -27,6 +28,7 @@ class Rendezvous:
         self.rank = rank
         self.world_size = world_size
         self.generation = -1
+        self._sockets: dict[int, str] = {}
         self._store = store
         self._incarnation = incarnation
         self._limit = limit.total_seconds()
@@ -61,6 +63,11 @@ class Rendezvous:
                 )
             time.sleep(_POLL_SECONDS)
 
+    def leave(self) -> None:
+        """End the group's connections, so that every other rank in one of its exchanges raises at once."""
+        shut_down(self._sockets)
+        self._sockets = {}
+
     def wait_for_newer(self, limit: timedelta) -> None:
         """Wait until a launcher has begun a newer generation.
 
@@ -90,6 +97,7 @@ class Rendezvous:
 
     def _make(self, generation: int) -> dist.ProcessGroup | None:
         leave_group()
+        before = connected_sockets()
         prefix = dist.PrefixStore(f"group/{generation}", self._store)
         try:
             dist.init_process_group(
@@ -97,9 +105,12 @@ class Rendezvous:
             )
             group = dist.group.WORLD
             assert group is not None
+            opened = connected_sockets()
+            self._sockets = {fd: identity for fd, identity in opened.items() if before.get(fd) != identity}
             dist.barrier(group)
         except RuntimeError:
             # A rank died between its announcement and the connection: its launcher begins a newer generation.
+            self.leave()
             self.generation = generation
             self.wait_for_newer(timedelta(seconds=self._limit))
             return None

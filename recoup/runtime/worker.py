@@ -25,16 +25,16 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 from recoup.runtime import keys  # noqa: E402
-from recoup.runtime.config import LaunchConfig  # noqa: E402
+from recoup.runtime.config import LAUNCH, LaunchConfig  # noqa: E402
 from recoup.runtime.errors import JobError  # noqa: E402
 from recoup.runtime.heartbeat import SUPERSEDED_EXIT, Heartbeat  # noqa: E402
 from recoup.runtime.job import LiveJob  # noqa: E402
 from recoup.runtime.reconfigure import reconfigure  # noqa: E402
 from recoup.runtime.rendezvous import Rendezvous, SupersededError, leave_group  # noqa: E402
+from recoup.runtime.warm_up import warm_up  # noqa: E402
 from recoup.train import Metrics, RunConfig  # noqa: E402
 from recoup.train.run_folder import CONFIG, RESULT  # noqa: E402
 
-LAUNCH = "launch.toml"
 _PDEATHSIG = 1  # prctl option: the signal a process gets when its parent ends (linux/prctl.h)
 
 
@@ -52,6 +52,7 @@ def main() -> int:
     config = load_config(RunConfig, folder / CONFIG)
     rank, incarnation = args.rank, args.incarnation
     if args.spare:
+        warm_up(config)
         rank, incarnation = _wait_for_task(args.host, port, args.spare)
     heartbeat = Heartbeat(args.host, port, rank=int(rank), incarnation=incarnation, beat=launch.beat)
     store = keys.connect(args.host, port, limit=launch.join_limit)
@@ -93,6 +94,7 @@ class _Worker:
         self._resume = resume
         self._job: LiveJob | None = None
         self._survivor = False
+        heartbeat.on_newer = self._called_off
 
     @property
     def num_steps(self) -> int:
@@ -105,6 +107,11 @@ class _Worker:
                 return self._generation()
             except RuntimeError as err:
                 self._interrupted(err)
+
+    def _called_off(self, newest: int) -> None:
+        """Wake this rank from an exchange of a generation that is over."""
+        if 0 <= self._rendezvous.generation < newest:
+            self._rendezvous.leave()
 
     def _generation(self) -> Metrics:
         self._heartbeat.enter("meeting", self.num_steps)
@@ -149,6 +156,7 @@ class _Worker:
         if self._job is not None:
             first = str(err).splitlines()[0][:200]
             self._job.events.emit("interrupted", generation=self._rendezvous.generation, step=step, error=first)
+        self._rendezvous.leave()
         leave_group()
         try:
             self._rendezvous.wait_for_newer(self._launch.silence_limit + timedelta(seconds=10))
@@ -157,9 +165,7 @@ class _Worker:
 
 
 def _wait_for_task(host: str, port: int, spare: str) -> tuple[str, str]:
-    """Wait, all imported, until a launcher gives this spare a rank."""
-    import recoup.jagged.kernels  # noqa: F401 - compiled code is loaded now, not in the path of a recovery
-
+    """Wait until a launcher gives this spare a rank."""
     store = keys.connect(host, port, limit=timedelta(days=365))
     launcher = os.getppid()
     key = keys.assign(spare)
