@@ -6,6 +6,7 @@ import typer
 
 from recoup.cli.demo import demo
 from recoup.cli.emulate import emulate
+from recoup.cli.launch import launch
 from recoup.cli.log import log
 from recoup.cli.plan import plan
 from recoup.cli.table import table
@@ -30,6 +31,7 @@ app.add_typer(log, name="log")
 app.add_typer(table, name="table")
 app.command("plan")(plan)
 app.command("demo")(demo)
+app.command("launch")(launch)
 app.command("emulate")(emulate)
 app.command("train")(train)
 app.command("eval")(evaluate)

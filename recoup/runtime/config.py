@@ -40,6 +40,8 @@ class LaunchConfig:
     """Wait before a rank that died within ten seconds of its start is started again; doubles each time, up to 30 s."""
     join_limit: timedelta = timedelta(seconds=60)
     """How long ranks wait for each other in a new generation."""
+    verify_survivors: bool = False
+    """Hash the rows of every survivor before and after a partial recovery, and end the job if one changed."""
     guard: GuardConfig = field(default_factory=GuardConfig)
     """When partial recovery is not allowed."""
 

@@ -1,5 +1,6 @@
 """One rank's part of a run that outlives its ranks: trainer, reader, saves, ledger, and the way back by one step."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,6 +119,15 @@ class LiveJob:
         self.trainer.load_state_dict(extra["trainer"])
         self.num_samples = int(extra[POSITION])
         self.marks = []
+
+    def rows_digest(self) -> str:
+        """Return a hash of every local row and its optimizer state."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, view in sorted(self.trainer.table_views().items()):
+            digest.update(name.encode())
+            for part in view.parts().values():
+                digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def _batches(self) -> Iterator[Batch]:
         self.heartbeat.enter("reading", self.trainer.num_steps)

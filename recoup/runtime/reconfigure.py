@@ -30,7 +30,9 @@ class Report:
     """Steps it can be at: after its last completed step, and after the one before."""
 
 
-def reconfigure(job: LiveJob, *, survivor: bool, generation: int, guard: GuardConfig, resume: bool) -> str:
+def reconfigure(
+    job: LiveJob, *, survivor: bool, generation: int, guard: GuardConfig, resume: bool, verify: bool = False
+) -> str:
     """Bring all ranks to one state; return "start", "resume", "partial" or "full".
 
     Args:
@@ -39,6 +41,7 @@ def reconfigure(job: LiveJob, *, survivor: bool, generation: int, guard: GuardCo
         generation: the newest; the store refuses commits of older ones.
         guard: limits of partial recovery.
         resume: whether a run whose ranks are all new goes on from the newest checkpoint.
+        verify: hash survivors' rows before and after.
     """
     began = time.perf_counter()
     job.heartbeat.enter("recovering", job.trainer.num_steps)
@@ -53,6 +56,7 @@ def reconfigure(job: LiveJob, *, survivor: bool, generation: int, guard: GuardCo
     target = min(report.steps[-1] for report in survivors)
     if survivor:
         job.back_to(target)
+    before = job.rows_digest() if verify and survivor else ""
     leader = min(report.rank for report in survivors)
     shared = _share(job, leader, failed, guard)
     agreed = time.perf_counter()
@@ -63,6 +67,9 @@ def reconfigure(job: LiveJob, *, survivor: bool, generation: int, guard: GuardCo
         job.take(Mark(**shared["mark"]))
         job.saves.store.restore(job.trainer.table_views(), manifest=shared["manifest"], shards=[ranks.rank])
     ranks.gather(0)  # nobody trains, and nothing is counted, before everyone is ready
+    if before and shared["recovery"] == "partial":
+        assert job.rows_digest() == before, f"rank {ranks.rank}: a survivor's rows changed in a partial recovery"
+        job.events.emit("survivor_verified", generation=generation, digest=before)
     if shared["recovery"] == "partial":
         job.ledger.load_state_dict(shared["mark"]["ledger"])
         if failed:
@@ -77,6 +84,8 @@ def reconfigure(job: LiveJob, *, survivor: bool, generation: int, guard: GuardCo
             failed=list(failed),
             recovery=shared["recovery"],
             reason=shared["reason"],
+            position=job.num_samples,
+            checkpoint_position=position_of(shared["manifest"]) if shared["manifest"] is not None else None,
             pls_before=shared["pls_before"],
             pls_after=job.ledger.pls,
             agree_seconds=agreed - began,

@@ -130,6 +130,7 @@ class _Worker:
             generation=self._rendezvous.generation,
             guard=self._launch.guard,
             resume=self._resume,
+            verify=self._launch.verify_survivors,
         )
         job.events.emit(
             "generation",
