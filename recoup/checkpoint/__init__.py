@@ -5,7 +5,9 @@ from recoup.checkpoint.manifest import Entry, FileRef, Manifest, TableFacts
 from recoup.checkpoint.plan import ShardPlan
 from recoup.checkpoint.requests import PendingSave, Restored, SaveRequest, Snapshot, StoreConfig
 from recoup.checkpoint.snapshot import RowsCopy
+from recoup.checkpoint.storage import Storage
 from recoup.checkpoint.store import CheckpointStore
+from recoup.checkpoint.together import FileGather, Gather, save_together, start_save_together
 from recoup.checkpoint.views import TableView
 
 __all__ = [
@@ -13,7 +15,9 @@ __all__ = [
     "CheckpointStore",
     "DamagedError",
     "Entry",
+    "FileGather",
     "FileRef",
+    "Gather",
     "Manifest",
     "NoCheckpointError",
     "PendingSave",
@@ -22,7 +26,10 @@ __all__ = [
     "SaveRequest",
     "ShardPlan",
     "Snapshot",
+    "Storage",
     "StoreConfig",
     "TableFacts",
     "TableView",
+    "save_together",
+    "start_save_together",
 ]

@@ -53,6 +53,8 @@ class TableFacts:
     """torch's name without "torch."."""
     optimizer: dict[str, str] = field(default_factory=dict)
     """State name -> dtype."""
+    optimizer_shape: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """State name -> shape of one row's state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -92,6 +92,8 @@ class PendingSave:
         """Keep the future."""
         self._future = future
         self.stall_seconds = stall_seconds
+        self.seen = False
+        """Whether the outcome has been asked for: an unseen failure is raised by the next save."""
 
     @property
     def done(self) -> bool:
@@ -104,4 +106,8 @@ class PendingSave:
         Raises:
             CheckpointError: the save failed; older checkpoints are intact.
         """
-        return self._future.result(timeout)
+        outcome = self._future.exception(timeout)
+        self.seen = True
+        if outcome is not None:
+            raise outcome
+        return self._future.result()

@@ -17,6 +17,7 @@ def table_facts(view: TableView) -> TableFacts:
         dim=view.weight.shape[1],
         dtype=_name(view.weight.dtype),
         optimizer={name: _name(state.dtype) for name, state in view.optimizer.items()},
+        optimizer_shape={name: tuple(state.shape[1:]) for name, state in view.optimizer.items()},
     )
 
 
@@ -40,6 +41,11 @@ def check_fit(views: Mapping[str, TableView], manifest: Manifest, *, cast: bool)
             raise CheckpointError(
                 f"table {name!r}: the checkpoint has optimizer state {sorted(saved.optimizer)}, "
                 f"the model {sorted(live.optimizer)}: use the same optimizer"
+            )
+        if saved.optimizer_shape != live.optimizer_shape:
+            raise CheckpointError(
+                f"table {name!r}: the checkpoint has optimizer rows of shape {saved.optimizer_shape}, "
+                f"the model {live.optimizer_shape}: use the same optimizer"
             )
         if not cast and (saved.dtype != live.dtype or saved.optimizer != live.optimizer):
             raise CheckpointError(

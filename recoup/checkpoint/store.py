@@ -147,6 +147,19 @@ class CheckpointStore:
             lossy=bits > 0,
         )
 
+    def write_entries(self, snapshot: Snapshot, previous: Manifest | None, serial: int) -> list[Entry]:
+        """Write the snapshot's shards; those without rows to save are left out, those with a long chain merged."""
+        chosen = [shard for shard, copies in snapshot.shards.items() if copies or snapshot.full]
+        entries = [self.write_entry(snapshot, shard, serial, base=snapshot.full) for shard in chosen]
+        if previous is None or previous.plan != self.plan:
+            return entries
+        return [
+            self.compact_shard(previous, entry.shard, serial, newest=entry)
+            if self.base_due(previous, entry.shard)
+            else entry
+            for entry in entries
+        ]
+
     def commit(self, snapshot: Snapshot, entries: Sequence[Entry], previous: Manifest | None, serial: int) -> Manifest:
         """Write the dense tensors and the manifest of new entries on the chains of `previous`.
 
@@ -269,7 +282,7 @@ class CheckpointStore:
 
     def _wait(self) -> None:
         pending, self._pending = self._pending, None
-        if pending is not None:
+        if pending is not None and not (pending.done and pending.seen):
             pending.result()
 
     def _newest(self) -> Manifest:
@@ -292,14 +305,14 @@ class CheckpointStore:
         for shard in range(self.plan.num_shards):
             copies = take_snapshot(request.views, self.plan, (shard,), request.rows)
             head.shards.update(copies)
-            entries += self._entries(head, previous, serial)
+            entries += self.write_entries(head, previous, serial)
         return self._finish(head, entries, previous, serial, began)
 
     def _write(self, snapshot: Snapshot) -> Manifest:
         began = perf_counter()
         previous = None if snapshot.full else self._base_of(snapshot)
         serial = self.next_serial()
-        return self._finish(snapshot, self._entries(snapshot, previous, serial), previous, serial, began)
+        return self._finish(snapshot, self.write_entries(snapshot, previous, serial), previous, serial, began)
 
     def _base_of(self, snapshot: Snapshot) -> Manifest:
         found = self.latest()
@@ -308,19 +321,6 @@ class CheckpointStore:
                 f"step {snapshot.step}: a save of some rows needs a save of all rows before it: save everything once"
             )
         return found
-
-    def _entries(self, snapshot: Snapshot, previous: Manifest | None, serial: int) -> list[Entry]:
-        """Write the snapshot's shards; those without rows to save are left out, those with a long chain merged."""
-        chosen = [shard for shard, copies in snapshot.shards.items() if copies or snapshot.full]
-        entries = [self.write_entry(snapshot, shard, serial, base=snapshot.full) for shard in chosen]
-        if previous is None or previous.plan != self.plan:
-            return entries
-        return [
-            self.compact_shard(previous, entry.shard, serial, newest=entry)
-            if self.base_due(previous, entry.shard)
-            else entry
-            for entry in entries
-        ]
 
     def _finish(
         self, snapshot: Snapshot, entries: list[Entry], previous: Manifest | None, serial: int, began: float

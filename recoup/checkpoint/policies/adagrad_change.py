@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from recoup.checkpoint.policies.contract import check_policy
 from recoup.checkpoint.policies.kernels import top_rows
-from recoup.checkpoint.policies.packing import pack, unpack
 from recoup.checkpoint.views import TableView
 from recoup.core import State, check_state
 
@@ -45,18 +45,31 @@ class AdagradChange:
     def saved(self, table: str, rows: Tensor) -> None:
         """Remember the momentum of these rows as it is now."""
         if table in self._saved:
-            local = rows.to(self._saved[table].device) - self._first[table]
-            self._saved[table][local] = _rowwise(self._momentum[table])[local]
+            local = self._local(table, rows)
+            self._saved[table].index_copy_(0, local, _rowwise(self._momentum[table]).index_select(0, local))
+
+    def unsaved(self, table: str, rows: Tensor) -> None:
+        """Count these rows as never saved."""
+        if table in self._saved:
+            self._saved[table].index_fill_(0, self._local(table, rows), 0.0)
 
     def state_dict(self) -> State:
-        """Return the copies."""
-        copies = {table: pack(copy) for table, copy in self._saved.items()}
-        return {"version": 1, "policy": "AdagradChange", "copies": copies}
+        """Return the policy's name."""
+        return {"version": 1, "policy": "AdagradChange"}
 
-    def load_state_dict(self, state: State) -> None:
-        """Go on from saved copies."""
-        check_state(state, version=1, keys={"policy", "copies"}, owner="AdagradChange")
-        unpack(state["copies"], self._saved, owner="AdagradChange")
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return nothing: the momentum at the last save is what the checkpoint itself holds."""
+        return {}
+
+    def load_state_dict(self, state: State, tensors: Mapping[str, Tensor]) -> None:
+        """Remember the momentum as it is now: it has just been restored, so this is what is saved."""
+        check_state(state, version=1, keys={"policy"}, owner="AdagradChange")
+        check_policy(state, tensors, {}, "AdagradChange")
+        for table, copy in self._saved.items():
+            copy.copy_(_rowwise(self._momentum[table]))
+
+    def _local(self, table: str, rows: Tensor) -> Tensor:
+        return rows.to(self._saved[table].device) - self._first[table]
 
 
 def _rowwise(momentum: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from recoup.checkpoint.policies.contract import check_policy
 from recoup.checkpoint.policies.kernels import mark_rows
-from recoup.checkpoint.policies.packing import pack, unpack
 from recoup.core import State, check_state
 
 
@@ -37,13 +37,23 @@ class DirtyRows:
     def saved(self, table: str, rows: Tensor) -> None:
         """Take the marks off."""
         if table in self._marks:
-            self._marks[table][rows] = 0
+            self._marks[table].index_fill_(0, rows, 0)
+
+    def unsaved(self, table: str, rows: Tensor) -> None:
+        """Mark these rows again."""
+        self.observe(table, rows)
 
     def state_dict(self) -> State:
-        """Return the marks."""
-        return {"version": 1, "policy": "DirtyRows", "marks": {table: pack(m) for table, m in self._marks.items()}}
+        """Return the policy's name."""
+        return {"version": 1, "policy": "DirtyRows"}
 
-    def load_state_dict(self, state: State) -> None:
-        """Go on from saved marks."""
-        check_state(state, version=1, keys={"policy", "marks"}, owner="DirtyRows")
-        unpack(state["marks"], self._marks, owner="DirtyRows")
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return nothing: after a restore every row is as it was saved."""
+        return {}
+
+    def load_state_dict(self, state: State, tensors: Mapping[str, Tensor]) -> None:
+        """Take all marks off: the rows have just been restored, so none differs from what is saved."""
+        check_state(state, version=1, keys={"policy"}, owner="DirtyRows")
+        check_policy(state, tensors, {}, "DirtyRows")
+        for marks in self._marks.values():
+            marks.zero_()

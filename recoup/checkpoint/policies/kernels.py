@@ -24,14 +24,45 @@ def mark_rows(marks: Array, ids: Array) -> None:
         marks[ids[i]] = 1
 
 
+@numba.njit(cache=True, nogil=True, inline="always")
+def _home(row: int, mask: int) -> Any:  # noqa: ANN401 (int64)
+    mixed = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing; the high bits are the good ones
+    return np.int64(mixed >> np.uint64(32)) & mask
+
+
 @numba.njit(cache=True, nogil=True)
-def add_new(listed: Array, size: int, position: Array, ids: Array, random: Array) -> int:
-    """Put the IDs that are not listed into a list of fixed room; when it is full one of it is replaced at random.
+def _find(slots: Array, listed: Array, row: int) -> int:
+    """Return the slot that holds `row`, or the empty one where it would go (linear probing)."""
+    mask = slots.shape[0] - 1
+    slot = _home(row, mask)
+    while slots[slot] >= 0 and listed[slots[slot]] != row:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@numba.njit(cache=True, nogil=True)
+def _empty(slots: Array, listed: Array, slot: int) -> None:
+    """Empty a slot and close the gap, so that a probe still finds what lies behind it."""
+    mask = slots.shape[0] - 1
+    gap = slot
+    nearby = (slot + 1) & mask
+    while slots[nearby] >= 0:
+        home = _home(listed[slots[nearby]], mask)
+        if ((nearby - home) & mask) >= ((nearby - gap) & mask):
+            slots[gap] = slots[nearby]
+            gap = nearby
+        nearby = (nearby + 1) & mask
+    slots[gap] = -1
+
+
+@numba.njit(cache=True, nogil=True)
+def add_new(listed: Array, size: int, slots: Array, ids: Array, random: Array) -> int:
+    """Put the IDs that are not listed into a list of fixed room; when it is full one of it goes at random.
 
     Args:
         listed: int64 [room].
         size: how much of it is used.
-        position: int32 [rows], an ID's place in the list, or -1.
+        slots: int32 [power of two > room], hash index of the list: a place in it, or -1.
         ids: int64 [n].
         random: uint64 [1], state of a generator (SplitMix64).
     Returns:
@@ -40,10 +71,11 @@ def add_new(listed: Array, size: int, position: Array, ids: Array, random: Array
     room = listed.shape[0]
     for i in range(ids.shape[0]):
         row = ids[i]
-        if position[row] >= 0:
+        slot = _find(slots, listed, row)
+        if slots[slot] >= 0:
             continue
+        place = size
         if size < room:
-            place = size
             size += 1
         else:
             random[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -51,10 +83,19 @@ def add_new(listed: Array, size: int, position: Array, ids: Array, random: Array
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             place = np.int64((z ^ (z >> np.uint64(31))) % np.uint64(room))
-            position[listed[place]] = -1
+            _empty(slots, listed, _find(slots, listed, listed[place]))
+            slot = _find(slots, listed, row)
         listed[place] = row
-        position[row] = place
+        slots[slot] = place
     return size
+
+
+@numba.njit(cache=True, nogil=True)
+def index_list(listed: Array, size: int, slots: Array) -> None:
+    """Make the hash index of the first `size` rows of a list anew."""
+    slots[:] = -1
+    for place in range(size):
+        slots[_find(slots, listed, listed[place])] = place
 
 
 def top_rows(priority: Tensor, num_rows: int) -> Tensor:

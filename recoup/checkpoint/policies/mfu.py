@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from recoup.checkpoint.policies.contract import check_policy, load_tensors
 from recoup.checkpoint.policies.kernels import count_rows, top_rows
-from recoup.checkpoint.policies.packing import pack, unpack
 from recoup.core import State, check_state
 
 
@@ -37,17 +37,24 @@ class MFU:
     def saved(self, table: str, rows: Tensor) -> None:
         """Count these rows from 0 again."""
         if table in self._counts:
-            self._counts[table][rows] = 0
+            self._counts[table].index_fill_(0, rows, 0)
+
+    def unsaved(self, table: str, rows: Tensor) -> None:
+        """Put these rows in front of all others: their counts are lost, and they were the most used."""
+        if table in self._counts:
+            counts = self._counts[table]
+            counts[rows] += int(counts.max()) + 1 if counts.numel() else 1
 
     def state_dict(self) -> State:
-        """Return the counters."""
-        return {
-            "version": 1,
-            "policy": "MFU",
-            "counts": {table: pack(counts) for table, counts in self._counts.items()},
-        }
+        """Return the policy's name."""
+        return {"version": 1, "policy": "MFU"}
 
-    def load_state_dict(self, state: State) -> None:
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return the counters."""
+        return {f"MFU/{table}": counts for table, counts in self._counts.items()}
+
+    def load_state_dict(self, state: State, tensors: Mapping[str, Tensor]) -> None:
         """Go on from saved counters."""
-        check_state(state, version=1, keys={"policy", "counts"}, owner="MFU")
-        unpack(state["counts"], self._counts, owner="MFU")
+        check_state(state, version=1, keys={"policy"}, owner="MFU")
+        check_policy(state, tensors, self.state_tensors(), "MFU")
+        load_tensors(tensors, self.state_tensors(), "MFU")

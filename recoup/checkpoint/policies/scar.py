@@ -5,10 +5,11 @@ Source: SCAR (Qiao et al., ICML 2019) as used by CPR (arXiv 2011.02999). Memory:
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
+from recoup.checkpoint.policies.contract import check_policy
 from recoup.checkpoint.policies.kernels import top_rows
-from recoup.checkpoint.policies.packing import pack, unpack
 from recoup.checkpoint.views import TableView
 from recoup.core import State, check_state
 
@@ -38,14 +39,28 @@ class SCAR:
     def saved(self, table: str, rows: Tensor) -> None:
         """Copy these rows as they are now."""
         if table in self._saved:
-            local = rows.to(self._saved[table].device) - self._views[table].first_row
-            self._saved[table][local] = self._views[table].weight.detach()[local]
+            local = self._local(table, rows)
+            self._saved[table].index_copy_(0, local, self._views[table].weight.detach().index_select(0, local))
+
+    def unsaved(self, table: str, rows: Tensor) -> None:
+        """Count these rows as infinitely changed."""
+        if table in self._saved:
+            self._saved[table].index_fill_(0, self._local(table, rows), torch.inf)
 
     def state_dict(self) -> State:
-        """Return the copies."""
-        return {"version": 1, "policy": "SCAR", "copies": {table: pack(copy) for table, copy in self._saved.items()}}
+        """Return the policy's name."""
+        return {"version": 1, "policy": "SCAR"}
 
-    def load_state_dict(self, state: State) -> None:
-        """Go on from saved copies."""
-        check_state(state, version=1, keys={"policy", "copies"}, owner="SCAR")
-        unpack(state["copies"], self._saved, owner="SCAR")
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return nothing: the copy is what the checkpoint itself holds."""
+        return {}
+
+    def load_state_dict(self, state: State, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the rows as they are now: they have just been restored, so this is what is saved."""
+        check_state(state, version=1, keys={"policy"}, owner="SCAR")
+        check_policy(state, tensors, {}, "SCAR")
+        for table, copy in self._saved.items():
+            copy.copy_(self._views[table].weight.detach())
+
+    def _local(self, table: str, rows: Tensor) -> Tensor:
+        return rows.to(self._saved[table].device) - self._views[table].first_row
