@@ -14,9 +14,7 @@ def launch(
     node_rank: Annotated[int, typer.Option(min=0, help="This host, from 0; host 0 holds the store.")] = 0,
     store: Annotated[str, typer.Option(help="HOST:PORT of the store on host 0; needed with several hosts.")] = "",
     spares: Annotated[int, typer.Option(min=0, help="Idle, warm processes that replace dead ranks.")] = 0,
-    pls_budget: Annotated[
-        float, typer.Option(min=0, help="Portion of lost samples above which recovery is full.")
-    ] = 0.1,
+    pls_budget: Annotated[float, typer.Option(min=0, help="PLS above which recovery is full.")] = 0.1,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override: key.path=value.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite/--no-overwrite", help="Remove an earlier run.")] = False,
     resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on from the newest checkpoint.")] = False,

@@ -18,6 +18,8 @@ from recoup.runtime import keys
 
 Phase = Literal["starting", "meeting", "recovering", "reading", "training", "saving", "evaluating", "done"]
 
+ERROR_EXIT = 3
+"""Exit code of a process that met an error which no restart mends."""
 SUPERSEDED_EXIT = 4
 """Exit code of a process whose rank belongs to another one."""
 ORPHAN_EXIT = 5

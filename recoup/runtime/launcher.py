@@ -22,10 +22,9 @@ from recoup.runtime import keys
 from recoup.runtime.children import Child, Children, new_incarnation
 from recoup.runtime.config import LaunchConfig
 from recoup.runtime.errors import JobError
-from recoup.runtime.heartbeat import SUPERSEDED_EXIT
+from recoup.runtime.heartbeat import ERROR_EXIT, SUPERSEDED_EXIT
 
 _POLL_SECONDS = 0.01
-_USER_ERROR = 1
 _EARLY_SECONDS = 10.0
 _LONGEST_BACK_OFF = 30.0
 _WAITING = {"meeting", "training", "recovering", "evaluating"}  # phases in which a rank may be waiting for others
@@ -125,7 +124,7 @@ class Launcher:
                 self._check_beat(rank, child, now)
             elif code == 0:
                 self._done.add(rank)
-            elif code == _USER_ERROR:
+            elif code == ERROR_EXIT:
                 raise JobError(f"rank {rank} ended with an error: see its last lines in 'ranks.log'")
             else:
                 dead[rank] = "superseded" if code == SUPERSEDED_EXIT else f"ended with {code}"

@@ -16,6 +16,8 @@ from typing import Any
 import torch.distributed as dist
 
 from recoup.recovery import Decision, FailureNotice, GuardConfig, decide, facts_of
+from recoup.recovery.restore import position_of
+from recoup.runtime.errors import JobError
 from recoup.runtime.job import LiveJob, Mark
 
 
@@ -68,7 +70,8 @@ def reconfigure(
         job.saves.store.restore(job.trainer.table_views(), manifest=shared["manifest"], shards=[ranks.rank])
     ranks.gather(0)  # nobody trains, and nothing is counted, before everyone is ready
     if before and shared["recovery"] == "partial":
-        assert job.rows_digest() == before, f"rank {ranks.rank}: a survivor's rows changed in a partial recovery"
+        if job.rows_digest() != before:
+            raise JobError(f"rank {ranks.rank}: a survivor's rows changed in the recovery of generation {generation}")
         job.events.emit("survivor_verified", generation=generation, digest=before)
     if shared["recovery"] == "partial":
         job.ledger.load_state_dict(shared["mark"]["ledger"])

@@ -1,7 +1,7 @@
 """The process of one rank: meet the others, recover if there was a failure, train, and meet again if a rank dies.
 
 Started by a launcher (`python -m recoup.runtime.worker`), never by hand. A spare imports everything and waits.
-Exit codes: 0 finished; 1 an error of the user's, which no restart mends; 4 superseded; 5 orphaned; others: died.
+Exit codes: 0 finished; 3 an error that no restart mends; 4 superseded; 5 orphaned; others: died.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import torch.distributed as dist  # noqa: E402
 from recoup.runtime import keys  # noqa: E402
 from recoup.runtime.config import LAUNCH, LaunchConfig  # noqa: E402
 from recoup.runtime.errors import JobError  # noqa: E402
-from recoup.runtime.heartbeat import SUPERSEDED_EXIT, Heartbeat  # noqa: E402
+from recoup.runtime.heartbeat import ERROR_EXIT, SUPERSEDED_EXIT, Heartbeat  # noqa: E402
 from recoup.runtime.job import LiveJob  # noqa: E402
 from recoup.runtime.reconfigure import reconfigure  # noqa: E402
 from recoup.runtime.rendezvous import Rendezvous, SupersededError, leave_group  # noqa: E402
@@ -67,7 +67,7 @@ def main() -> int:
     except RecoupError as err:
         notes = "".join(f" ({note})" for note in getattr(err, "__notes__", ()))
         sys.stderr.write(f"error: {err}{notes}\n")
-        return 1
+        return ERROR_EXIT
     if int(rank) == 0:
         write_json_atomic(folder / RESULT, {"metrics": metrics.to_dict(), "num_steps": worker.num_steps})
     heartbeat.enter("done", worker.num_steps)
