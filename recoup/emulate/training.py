@@ -31,7 +31,11 @@ class Selector(Protocol):
         ...
 
     def saved(self, table: str, rows: Tensor) -> None:
-        """Take note that these rows are saved."""
+        """Take note that these rows are copied as they are now."""
+        ...
+
+    def unsaved(self, table: str, rows: Tensor) -> None:
+        """Take that back: the save failed."""
         ...
 
 
@@ -123,8 +127,6 @@ class EmulatedTraining:
         for table, copy in pending.taken.items():
             self._mirror.put(table, copy.rows, copy.parts)
             self.accesses.saved(table, copy.rows, copy.accesses)
-            if copy.rows is not None and self.policy is not None:
-                self.policy.saved(table, copy.rows)
             self.rows_saved += copy.accesses.numel()
         self._savings += 1
         if self._savings % round(1 / self.plan.fraction) == 0:
@@ -135,7 +137,11 @@ class EmulatedTraining:
 
     def drop_save(self) -> None:
         """Forget the copies."""
-        self._pending = None
+        pending, self._pending = self._pending, None
+        assert pending is not None
+        for table, copy in pending.taken.items():
+            if copy.rows is not None and self.policy is not None:
+                self.policy.unsaved(table, copy.rows)
 
     def choose(self, shards: tuple[int, ...], progress: float) -> Literal["partial", "full"]:
         """Recover as planned, or as the guard decides."""
@@ -173,6 +179,8 @@ class EmulatedTraining:
 
     def _copy(self, table: str, view: Rows) -> _Copy:
         rows = self._select(table)
+        if rows is not None and self.policy is not None:
+            self.policy.saved(table, rows)
         unsaved = self.accesses.unsaved(table)
         return _Copy(rows, Mirror.take(view, rows), unsaved.clone() if rows is None else unsaved[rows])
 

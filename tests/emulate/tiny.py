@@ -95,6 +95,9 @@ class MostAccessed:
     def saved(self, table, rows):
         self.counts[table][rows] = 0
 
+    def unsaved(self, table, rows):
+        self.counts[table][rows] += self.counts[table].max() + 1
+
 
 def make_tiny(config, dataset, seed):
     """Make a tiny learner as `make_trainer` makes a real one."""
