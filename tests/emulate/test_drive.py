@@ -134,3 +134,17 @@ def test_configuration_survives_toml_and_refuses_nonsense(tmp_path):
     with pytest.raises(ConfigError, match=r"needs failures\.recording"):
         FailureConfig(distribution="recorded").trace(timedelta(hours=1))
     assert read_records(tmp_path / "none.jsonl") == []
+
+
+def test_recorded_trace_is_followed(tmp_path):
+    """A recording's failures, several shards at once, are what the run meets, and what its ledger counts."""
+    (tmp_path / "trace.csv").write_text("time,shards\n20h,0;1;2\n90h,5\n")
+    failures = FailureConfig(distribution="recorded", recording=tmp_path / "trace.csv")
+    settings = config(strategies=("cpr_vanilla",), pls=(0.1,), num_seeds=1, failures=failures)
+    records = emulate(settings, tmp_path / "run", make_learner=make_tiny)
+    (run,) = (record for record in records if record["strategy"] == "cpr_vanilla")
+    assert (run["num_failures"], run["num_partial"]) == (2, 2)
+    interval = run["save_interval_seconds"] / 3600
+    expected = (3 * (20 % interval) + (90 - 0.1) % interval) / (140 * 8)
+    assert run["pls"] == pytest.approx(expected, abs=0.02)
+    assert not any(record["kind"] == "clock" for record in records)
