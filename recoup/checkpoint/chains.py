@@ -6,7 +6,7 @@ from recoup.checkpoint.entry import encode_entry
 from recoup.checkpoint.errors import CheckpointError
 from recoup.checkpoint.files import RunFiles
 from recoup.checkpoint.manifest import Entry, Manifest
-from recoup.checkpoint.names import data_name
+from recoup.checkpoint.names import data_name, order_of
 from recoup.checkpoint.plan import ShardPlan
 from recoup.checkpoint.rows import merge_rows
 from recoup.checkpoint.snapshot import RowsCopy
@@ -69,7 +69,7 @@ def entry_owner(run_id: str, shard: int, kind: str, step: int) -> dict[str, str]
 
 
 def _check_own(entry: Entry, run_id: str, plan: ShardPlan) -> None:
-    if not entry.file.name.rpartition("/")[2].startswith(f"{run_id}-g"):
+    if order_of(entry.file.name, run_id) is None:
         raise CheckpointError(f"expected an entry of run {run_id!r}, got '{entry.file.name}': it is another run's")
     if not 0 <= entry.shard < plan.num_shards:
         raise CheckpointError(f"'{entry.file.name}': expected a shard in [0, {plan.num_shards}), got {entry.shard}")

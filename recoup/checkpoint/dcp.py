@@ -110,8 +110,7 @@ def _check(folder: Path, key: str, meta: TensorStorageMetadata | None, shape: li
         )
     if list(meta.size) != shape or meta.properties.dtype != dtype:
         raise CheckpointError(
-            f"DCP checkpoint '{folder}', {key!r}: expected {shape} {dtype}, "
-            f"got {list(meta.size)} {meta.properties.dtype}"
+            f"DCP folder '{folder}', {key!r}: expected {shape} {dtype}, got {list(meta.size)} {meta.properties.dtype}"
         )
 
 

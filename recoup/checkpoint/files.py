@@ -89,12 +89,16 @@ class RunFiles:
     def remove_old(self, keep: int) -> None:
         """Remove checkpoints beyond the newest `keep`, then what no kept one needs, left-overs of kills included.
 
-        Nothing of the kept ones' age or newer is touched, complete or not: another process may be writing it.
+        Also kept is the newest one that shares no file with the very newest. Nothing of the age of the newest `keep` or
+        newer is touched, complete or not: another process may be writing it.
         """
-        kept = self.checkpoints(keep)
-        if not kept:
+        found = self.checkpoints()
+        if not found:
             return
+        kept = found[:keep]
         oldest = (kept[-1].generation, kept[-1].serial)
+        newest = set(found[0].files())
+        kept += [one for one in found if newest.isdisjoint(one.files())][:1]
         needed = {manifest.name for manifest in kept} | {file.name for one in kept for file in one.files()}
         for folder in (MANIFESTS, DATA):  # manifests first: a kill in between leaves data that nobody names
             for name in self.storage.sizes(folder):

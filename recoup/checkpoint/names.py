@@ -4,6 +4,9 @@ import re
 
 MANIFESTS = "checkpoints"
 DATA = "data"
+_REST = (
+    r"-g(\d{4,})-n(\d{8,})-s\d{12,}(?:-dense|-shard\d{4,}-(?:base|delta|merged))?\.(?:json|safetensors)(?:\.\d+\.tmp)?"
+)
 
 
 def stem(run_id: str, generation: int, serial: int, step: int) -> str:
@@ -26,5 +29,5 @@ def order_of(name: str, run_id: str) -> tuple[int, int] | None:
 
     A process of an older generation can therefore never put its checkpoint in front of a newer one's.
     """
-    found = re.match(rf"\.?{re.escape(run_id)}-g(\d{{4,}})-n(\d{{8,}})-s\d{{12,}}[-.]", name.rpartition("/")[2])
+    found = re.fullmatch(rf"\.?{re.escape(run_id)}{_REST}", name.rpartition("/")[2])
     return (int(found[1]), int(found[2])) if found else None

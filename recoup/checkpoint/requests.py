@@ -22,7 +22,8 @@ class StoreConfig:
     """
 
     keep: int = 2
-    """Complete checkpoints that retention leaves; the newest is never removed."""
+    """Complete checkpoints that retention leaves; the newest is never removed, nor is the newest one that shares no
+    file with it, so that no single lost file takes everything."""
     max_chain: int = 24
     """Deltas on a base; the next save merges the chain into a new base (24 = three whole turns at r = 1/8)."""
     quantise_bits: Literal[0, 4, 8] = 0

@@ -175,9 +175,14 @@ class CheckpointStore:
         chains = joined_chains(self.run_id, self.plan, previous, entries)
         if previous is not None and not snapshot.full:
             check_same_tables(previous, snapshot.tables)
+        tables = dict(previous.tables if previous is not None else {}) | dict(snapshot.tables)
+        unknown = sorted(set(self.plan.num_rows) - set(tables))
+        if unknown:
+            raise CheckpointError(
+                f"expected facts of every table of the plan, got none of {unknown}: gather all ranks'"
+            )
         name = data_name(self.run_id, self.generation, serial, snapshot.step, "dense")
         dense = self._files.put(name, save_tensors(dict(snapshot.dense)))
-        tables = dict(previous.tables if previous is not None else {}) | dict(snapshot.tables)
         manifest = Manifest(
             run_id=self.run_id,
             generation=self.generation,

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from recoup.checkpoint.policies.contract import check_policy, load_tensors
-from recoup.checkpoint.policies.kernels import count_rows, top_rows
+from recoup.checkpoint.policies.kernels import count_rows, most_used
 from recoup.core import State, check_state
+
+_FRONT = 1 << 30  # far from the end of int32, whatever is counted on top
 
 
 class MFU:
@@ -31,8 +33,8 @@ class MFU:
             count_rows(self._counts[table].numpy(), ids.cpu().numpy())
 
     def select(self, table: str, num_rows: int) -> Tensor:
-        """Return the most used rows."""
-        return top_rows(self._counts[table], num_rows)
+        """Return the most used rows; of equally used ones the first. Cost: O(R)."""
+        return torch.from_numpy(most_used(self._counts[table].numpy(), max(0, num_rows)))
 
     def saved(self, table: str, rows: Tensor) -> None:
         """Count these rows from 0 again."""
@@ -43,7 +45,8 @@ class MFU:
         """Put these rows in front of all others: their counts are lost, and they were the most used."""
         if table in self._counts:
             counts = self._counts[table]
-            counts[rows] += int(counts.max()) + 1 if counts.numel() else 1
+            front = int(counts.max()) + 1 if counts.numel() else 1
+            counts[rows] = (counts[rows].long() + front).clamp_(max=_FRONT).int()
 
     def state_dict(self) -> State:
         """Return the policy's name."""
