@@ -74,7 +74,9 @@ def parquet_pieces(
     """
     wanted = [mapping.source(name) for name in needed_columns(schema, request.columns)]
     total_bytes = file_bytes(request.path)
-    with pq.ParquetFile(open_file(request.path), buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as file:
+    with pq.ParquetFile(
+        open_file(request.path), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+    ) as file:  # pre_buffer, pyarrow's default, holds what it has read of a file until the end
         _refuse_twins(file.schema_arrow.names, wanted, request.path)
         held = find(wanted, file.schema_arrow)
         table_name = {in_file: name for name, in_file in held.items()}

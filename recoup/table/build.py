@@ -27,14 +27,16 @@ from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 from recoup.table.layout import row_schema
 from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, Part, read_manifest, write_manifest
+from recoup.table.runs import Run, read_run, rows_in_order, write_run
 from recoup.table.sampling import key_hashes
 from recoup.table.sessions import SessionRule
 from recoup.table.spool import Spool
-from recoup.table.stages import Encoding, Run, TimeSample, encode_bucket, read_run, rows_in_time_order, write_run
-from recoup.table.stages import write_state as write_spool_state
+from recoup.table.stages import Encoding, encode_bucket
 from recoup.table.writer import TableWriter, WriterConfig
 
 WORK = ".build"
+STATE = "state.json"
+"""Says that the spool is complete, and what it was made from; finished runs and parts stand beside it."""
 _SPOOL_BYTES = 64_000_000  # a log smaller than this is never spilled
 
 
@@ -135,11 +137,6 @@ class _Work:
         """Whether the build that is resumed was stopped after its commit."""
         return self._state is not None and self._state["generation"] == self._committed
 
-    @property
-    def num_ranges(self) -> int:
-        """Time ranges: one is sorted in memory even if nothing repeats."""
-        return 1 + int(self._spool.bytes.sum()) // max(1, self._config.memory_bytes // 2)
-
     def encode(self, progress: Progress) -> list[Run]:
         """Return the runs of all buckets; those of an earlier attempt are taken as they are."""
         if self._state is None:
@@ -159,7 +156,7 @@ class _Work:
         )
         runs: list[Run] = []
         for bucket in range(config.num_buckets):
-            runs.append(self._run(bucket, encoding, self._state["bounds"]))
+            runs.append(self._run(bucket, encoding))
             progress("encode sessions", bucket + 1, config.num_buckets)
         return runs
 
@@ -181,7 +178,7 @@ class _Work:
 
         finished = self._finished(record, prefix)
         done, total = sum(part.rows for part in finished), sum(run.counts.rows for run in runs)
-        ordered = rows_in_time_order(runs, rows, self.num_ranges, skip=done)
+        ordered = rows_in_order(runs, rows, range_bytes=self._config.memory_bytes // 8, skip=done)
         writer = TableWriter(self._path, rows, self._config.writer, prefix=prefix, finished=finished)
         try:
             for batch in ordered:
@@ -199,14 +196,12 @@ class _Work:
         whole = [(self._path / PARTS / part.name).is_file() and part.name.startswith(prefix) for part in parts]
         return tuple(parts) if all(whole) else ()
 
-    def _run(self, bucket: int, encoding: Encoding, bounds: list[int]) -> Run:
+    def _run(self, bucket: int, encoding: Encoding) -> Run:
         path = self._folder / f"run-{bucket:04d}.arrow"
         if path.exists():
             return read_run(path)
-        pieces, counts = encode_bucket(self._spool, bucket, encoding, bounds)
-        if self._spool.in_memory:
-            return Run(tuple(pieces), path, counts)
-        run = write_run(path, pieces, counts)
+        rows, counts = encode_bucket(self._spool, bucket, encoding)
+        run = write_run(path, rows, counts, in_memory=self._spool.in_memory)
         self._spool.path(bucket).unlink(missing_ok=True)
         return run
 
@@ -214,25 +209,22 @@ class _Work:
         schema, config = self._source.schema, self._config
         check_disk(self._path, disk_needed(self._source))
         arrivals = LatenessFilter(schema.time, config.sessions.lateness)
-        times = TimeSample()
 
         def bucket_of(batch: pa.RecordBatch) -> IntArray:
-            times.add(batch, schema.time)
             return (key_hashes(batch.column(schema.key)) % np.uint64(config.num_buckets)).astype(np.int64)
 
         self._spool.fill(arrivals.on_time(self._source.batches(progress=progress)), bucket_of)
         self._state = {
             "fingerprint": self._fingerprint,
             "generation": self.generation,
-            "bounds": times.bounds(self.num_ranges),
             "late": arrivals.num_late,
             "bytes": self._spool.bytes.tolist(),
         }
         if not self._spool.in_memory:
-            write_spool_state(self._folder, self._state)
+            write_json_atomic(self._folder / STATE, self._state)
 
     def _load(self) -> dict[str, Any] | None:
-        path = self._folder / "state.json"
+        path = self._folder / STATE
         if not path.exists():
             return None
         state = json.loads(path.read_bytes())
@@ -255,7 +247,7 @@ def _starts(path: Path, *, overwrite: bool, resume: bool) -> bool:
         path.mkdir(parents=True, exist_ok=True)
         return True
     if overwrite or resume:
-        return overwrite or (path / WORK / "state.json").exists()
+        return overwrite or (path / WORK / STATE).exists()
     raise TableError(
         f"expected no table in '{path}', got a complete one: use --overwrite to replace it or --resume to keep it"
     )

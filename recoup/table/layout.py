@@ -4,9 +4,11 @@ Per sample: time, event id, labels, dense, and the lists of ungrouped features. 
 (sample -> version) and, for each of its features, one buffer of IDs and a window (start, length) for every version.
 """
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from recoup.schema import Schema, SchemaError, key_type
+from recoup.schema import Schema, SchemaError, key_type, weights_column
 
 KEY = "session_key"
 START = "session_start"
@@ -48,6 +50,16 @@ def feature_columns(schema: Schema, feature: str) -> tuple[str, ...]:
     start = (start_column(feature),) if declared.group else ()
     weights = (weights_buffer_column(feature),) if declared.weighted else ()
     return (values_column(feature), *start, length_column(feature), *weights)
+
+
+def row_columns(schema: Schema, samples: Sequence[str]) -> set[str]:
+    """Return the columns of a table's rows that hold these columns of its samples."""
+    named = {schema.key: KEY, schema.time: TIME, schema.event_id: EVENT_ID}
+    wanted = {NUM_SAMPLES} | {named.get(name, name) for name in samples}
+    for feature in schema.sparse:
+        if feature.name in samples or weights_column(feature.name) in samples:
+            wanted |= {*feature_columns(schema, feature.name), inverse_column(feature.group)}
+    return wanted
 
 
 def row_schema(schema: Schema) -> pa.Schema:

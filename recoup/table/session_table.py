@@ -14,7 +14,7 @@ from recoup.schema import Schema, sample_schema
 from recoup.table.arrays import IntArray
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
-from recoup.table.layout import row_schema
+from recoup.table.layout import row_columns, row_schema
 from recoup.table.manifest import PARTS, Manifest, read_manifest
 from recoup.table.order import as_declared
 from recoup.table.spool import Spool
@@ -50,35 +50,32 @@ class SessionTable:
         """Size of all parts."""
         return sum(part.bytes for part in self.manifest.parts)
 
-    @property
-    def manifest_bytes(self) -> int:
-        """Uncompressed size of the samples as rows, about: what the row groups hold, each sample its own lists."""
-        repeats = 16  # DESIGN section 10: a session's mean length bounds what encoding saves on the standard log
-        return repeats * sum(group.bytes for part in self.manifest.parts for group in part.row_groups)
-
     def part_path(self, name: str) -> Path:
         """Return the path of the part called `name`."""
         return self.path / PARTS / name
 
-    def iter_rows(self, *, batch_rows: int = _ROWS, verify_pages: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in table order, in bounded memory.
+    def iter_rows(
+        self, columns: Sequence[str] | None = None, *, batch_rows: int = _ROWS, verify_pages: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in table order, in bounded memory; with `columns` only these are read.
 
         Raises:
             TableError: a part is missing or damaged.
         """
-        target = row_schema(self.schema)
+        full = row_schema(self.schema)
+        target = full if columns is None else pa.schema([field for field in full if field.name in columns])
         for part in self.manifest.parts:
             path = self.part_path(part.name)
             try:
-                with pq.ParquetFile(path, page_checksum_verification=verify_pages) as file:
-                    for batch in file.iter_batches(batch_size=batch_rows):
+                with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=verify_pages) as file:
+                    for batch in file.iter_batches(batch_size=batch_rows, columns=target.names):
                         yield as_declared(batch, target)
             except (OSError, pa.ArrowException) as err:
                 raise TableError(f"part '{path}' cannot be read: {err}: restore it or rebuild the table") from err
 
     def iter_samples(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all samples in table order as batches of `sample_schema(schema)`."""
-        for rows in self.iter_rows():
+        """Yield all samples in table order as batches of `sample_schema(schema)`, or of its `columns` alone."""
+        for rows in self.iter_rows(None if columns is None else row_columns(self.schema, columns)):
             yield flatten_rows(rows, self.schema, columns)
 
     def export_rows(
@@ -117,7 +114,7 @@ class SessionTable:
         sample = TimeSample()
         for batch in self.iter_samples([time]):
             sample.add(batch, time)
-        num_ranges = 1 + self.manifest_bytes // max(1, memory_bytes // 8)
+        num_ranges = 1 + self._expanded_bytes() // max(1, memory_bytes // 8)
         bounds = np.array(sample.bounds(num_ranges), dtype=np.int64)
 
         def range_of(batch: pa.RecordBatch) -> IntArray:
@@ -132,6 +129,11 @@ class SessionTable:
                 yield from table.take(sort_indices(table, [time, schema.key])).to_batches(max_chunksize=8192)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _expanded_bytes(self) -> int:
+        """Return about how many bytes all samples take as rows, by those of the first sessions."""
+        first = next(self.iter_samples(), None)
+        return 0 if first is None or not first.num_rows else first.nbytes * self.num_samples // first.num_rows
 
 
 def open_table(path: Path | str) -> SessionTable:

@@ -1,23 +1,17 @@
 """The builder's stages, each resumable: samples to key buckets, buckets to encoded runs, runs to parts in time order.
 
-    log ──spool──> key buckets ──sort, encode──> one run a bucket, cut at R times ──by time range──> parts
+    log ──spool──> key buckets ──sort, encode──> one run a bucket, by start ──range by range of starts──> parts
 
 A bucket holds whole keys, so it is sorted and encoded alone, in memory; a bucket too large for that (one huge key) is
-sorted by DuckDB, which spills. A run is an Arrow IPC file with exactly R batches: batch r holds the sessions of time
-range r. Finished runs survive a kill; `state.json` says that the spool is complete and what it was made from.
+sorted by DuckDB, which spills. Its rows, by session start, are a run (`runs`).
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from recoup.core import sync_folder, temporary_path, write_json_atomic
 from recoup.schema import Schema, sample_schema
 from recoup.table.arrays import IntArray, compute
 from recoup.table.encode import SessionEncoder
@@ -30,7 +24,6 @@ from recoup.table.sampling import sampled_sessions
 from recoup.table.sessions import SessionRule
 from recoup.table.spool import Spool
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _SORT_BATCH = 8192
 
 
@@ -66,22 +59,6 @@ class Encoding:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The encoded rows of one bucket: batch r holds time range r, sorted by session start, key and chunk."""
-
-    ranges: tuple[pa.RecordBatch, ...] | None
-    path: Path
-    counts: Counts
-
-    def read(self, number: int) -> pa.RecordBatch:
-        """Return the rows of one time range."""
-        if self.ranges is not None:
-            return self.ranges[number]
-        with pa.OSFile(str(self.path), "rb") as file:
-            return pa.ipc.open_file(file).get_batch(number)
-
-
 def sorted_bucket(spool: Spool, bucket: int, encoding: Encoding) -> Iterator[pa.RecordBatch]:
     """Yield a bucket's samples by key, time and event id; ties keep their order of arrival where it fits memory."""
     schema = encoding.schema
@@ -110,24 +87,19 @@ def sort_indices(rows: pa.Table | pa.RecordBatch, order: list[str]) -> pa.Array:
     return compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in order])
 
 
-def encode_bucket(
-    spool: Spool, bucket: int, encoding: Encoding, bounds: list[int]
-) -> tuple[list[pa.RecordBatch], Counts]:
-    """Return the encoded rows of a bucket, one batch a time range, and what was counted."""
+def encode_bucket(spool: Spool, bucket: int, encoding: Encoding) -> tuple[pa.RecordBatch, Counts]:
+    """Return the encoded rows of a bucket by session start, key and chunk, and what was counted."""
     encoder = SessionEncoder(encoding.schema, encoding.rule, encoding.histories, encoding.means)
-    target = row_schema(encoder.schema)
     encoded: list[pa.RecordBatch] = []
     for batch in sorted_bucket(spool, bucket, encoding):
         encoded += encoder.encode(batch)
     encoded += encoder.finish()
-    rows = _one_batch(encoded, target)
+    rows = one_batch(encoded, row_schema(encoder.schema))
+    encoded.clear()
     before = _samples(rows)
     if encoding.sample_sessions < 1.0:
         rows = rows.filter(pa.array(sampled_sessions(rows, encoding.sample_sessions, encoding.seed)))
-    rows = rows.take(sort_indices(rows, [START, KEY, CHUNK]))
-    ends = np.searchsorted(rows.column(START).to_numpy(), np.array(bounds, dtype=np.int64), side="left")
-    cuts = [0, *ends.tolist(), rows.num_rows]
-    pieces = [rows.slice(low, max(0, high - low)) for low, high in pairwise(cuts)]
+    rows = in_start_order(rows)
     counts = Counts(
         samples=_samples(rows),
         sessions=int(np.count_nonzero(rows.column(CHUNK).to_numpy() == 0)),
@@ -135,53 +107,19 @@ def encode_bucket(
         repeated=encoder.num_repeated,
         sampled_out=before - _samples(rows),
     )
-    return pieces, counts
+    return rows, counts
 
 
-def write_run(path: Path, pieces: list[pa.RecordBatch], counts: Counts) -> Run:
-    """Write a run and its counts; the file's presence means that it is whole."""
-    temporary = temporary_path(path)
-    schema = pieces[0].schema.with_metadata({"counts": json.dumps(_plain(counts))})
-    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, schema, options=_OPTIONS) as writer:
-        for piece in pieces:
-            writer.write_batch(piece.replace_schema_metadata(schema.metadata))
-    temporary.replace(path)
-    return Run(None, path, counts)
+def in_start_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows by session start, key and chunk: the table's order."""
+    return rows.take(sort_indices(rows, [START, KEY, CHUNK]))
 
 
-def read_run(path: Path) -> Run:
-    """Open a finished run of an earlier attempt."""
-    with pa.OSFile(str(path), "rb") as file:
-        metadata: Any = pa.ipc.open_file(file).schema.metadata
-    return Run(None, path, Counts(**json.loads(metadata[b"counts"])))
-
-
-def rows_in_time_order(
-    runs: list[Run], schema: pa.Schema, num_ranges: int, *, skip: int = 0
-) -> Iterator[pa.RecordBatch]:
-    """Yield all rows but the first `skip` by session start, key and chunk, one time range after the other."""
-    for number in range(num_ranges):
-        pieces = [run.read(number).replace_schema_metadata(None) for run in runs]
-        rows = _one_batch([piece for piece in pieces if piece.num_rows], schema)
-        if rows.num_rows > skip:
-            yield rows.take(sort_indices(rows, [START, KEY, CHUNK]).slice(skip))
-        skip = max(0, skip - rows.num_rows)
-
-
-def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Say that the spool is complete."""
-    write_json_atomic(folder / "state.json", state)
-    sync_folder(folder)
-
-
-def _one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return all rows as one batch; of `schema` if there are none."""
     return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
 def _samples(rows: pa.RecordBatch) -> int:
     counts: IntArray = rows.column(NUM_SAMPLES).to_numpy(zero_copy_only=False)
     return int(counts.sum())
-
-
-def _plain(counts: Counts) -> dict[str, int]:
-    return {name: getattr(counts, name) for name in Counts.__dataclass_fields__}
