@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recoup.reader import gather
 from recoup.reader.errors import ReaderError
 from recoup.reader.fragment import Fragment, Rows
+from recoup.reader.memory import empty
 from recoup.reader.order import stripe_order
 from recoup.reader.plan import Stripe
 from recoup.reader.selection import Selection
@@ -104,9 +105,11 @@ class Assembler:
         return fragment if self._job.dedup else plain(fragment)
 
     def _gather(self, stripe: DecodedStripe, pieces: gather.Pieces, num_samples: int) -> Fragment:
+        runs = _runs(pieces, stripe.sample_off, num_samples)
+
         def columns(source: gather.Buffers, dtype: type[np.generic]) -> NDArray[Any]:
-            out_CB = np.empty((source.addresses.size, num_samples), dtype=dtype)
-            gather.gather_columns(pieces, stripe.sample_off, source.addresses, out_CB)
+            out_CB = empty((source.addresses.size, num_samples), dtype)
+            gather.gather_columns(runs, stripe.sample_off, source.addresses, out_CB)
             return out_CB
 
         session = np.empty(num_samples, dtype=np.int64)
@@ -119,7 +122,7 @@ class Assembler:
                 inverse[group], piece_rows = _group_rows(stripe, source, pieces, num_samples)
                 rows |= gather_block(_Windows(stripe, source, piece_rows), source, self.pipeline.keep_last)
             else:
-                rows |= gather_block(_Lists(stripe, pieces, num_samples), source, self.pipeline.keep_last)
+                rows |= gather_block(_Lists(stripe, pieces[0], runs, num_samples), source, self.pipeline.keep_last)
         return Fragment(
             dense_FB=columns(stripe.dense, np.float32),
             labels_LB=columns(stripe.labels, np.float32),
@@ -170,7 +173,7 @@ def plain(fragment: Fragment) -> Fragment:
             inverse = fragment.inverse.get(group)
             start = source.start if inverse is None else source.start[inverse]
             length = source.length if inverse is None else source.length[inverse]
-            values = np.empty(int(length.sum()), dtype=np.int64)
+            values = empty(int(length.sum()), np.int64)
             gather.expand_lists(source.values, start, length, values)
             weights = None
             if source.weights is not None:
@@ -203,21 +206,31 @@ def first_outside(values: NDArray[np.int64], size: int) -> int:
     return -1
 
 
+def _runs(pieces: gather.Pieces, sample_off: NDArray[np.int32], num_samples: int) -> gather.Pieces:
+    """Return the pieces as one, if they are neighbours in the stripe: per-sample columns are then one copy each.
+
+    Such a run may reach over the end of its first session row: per-sample columns of all rows lie back to back.
+    """
+    row, lo, hi = pieces
+    if row.size > 1 and row[-1] - row[0] == row.size - 1 and (np.diff(row) == 1).all():
+        span = int(sample_off[row[-1]] + hi[-1] - sample_off[row[0]] - lo[0])
+        if span == num_samples:  # no piece in between is cut, as the IID guard's are
+            return row[:1], lo[:1], lo[:1] + num_samples
+    return pieces
+
+
 @dataclass(frozen=True, slots=True)
 class _Lists:
     """How the features outside every group are gathered."""
 
     stripe: DecodedStripe
-    pieces: gather.Pieces
+    row: NDArray[np.int64]
+    runs: gather.Pieces
     num_rows: int
-
-    @property
-    def row(self) -> NDArray[np.int64]:
-        return self.pieces[0]
 
     def gather(self, block: ListBlock, keep_last: NDArray[np.int64], out: gather.Out) -> None:
         columns = (block.value_off.addresses, block.length.addresses, block.values.addresses)
-        gather.gather_lists(self.pieces, self.stripe.sample_off, columns, keep_last, out)
+        gather.gather_lists(self.runs, self.stripe.sample_off, columns, keep_last, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +275,8 @@ def _gather_values(
     count = len(block.features)
     first, end = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     num_offsets = block.value_off.owners[0].size
-    values = np.empty(gather.value_bounds(how.row, num_offsets, block.value_off.addresses, first), dtype=dtype)
-    start_FU, length_FU = np.empty((2, count, how.num_rows), dtype=np.int64)
+    values = empty(gather.value_bounds(how.row, num_offsets, block.value_off.addresses, first), dtype)
+    start_FU, length_FU = empty((2, count, how.num_rows), np.int64)
     keep = np.array([keep_last[name] for name in block.features], dtype=np.int64)
     how.gather(block, keep, (start_FU, length_FU, values, first, end))
     return {
@@ -276,7 +289,7 @@ def _group_rows(
     stripe: DecodedStripe, source: GroupColumns, pieces: gather.Pieces, num_samples: int
 ) -> tuple[NDArray[np.int64], gather.Rows]:
     row, _, _ = pieces
-    inverse = np.empty(num_samples, dtype=np.int64)
+    inverse = empty(num_samples, np.int64)
     version = np.empty(int((source.version_off[row + 1] - source.version_off[row]).sum()), dtype=np.int64)
     end = np.empty(row.size, dtype=np.int64)
     out = (inverse, version, end)

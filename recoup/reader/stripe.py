@@ -1,26 +1,32 @@
-"""Decode a stripe: the selected columns of its row groups as flat NumPy views on Arrow's buffers.
+"""Decode a stripe: the selected columns of its row groups as flat arrays, checked.
 
 No Python object is made per row: a list column is its offsets and its values. Only selected columns are read.
 Guarantee: what the kernels index later was checked here (list lengths agree, inverse and windows stay in bounds), so a
 damaged file is an error that names the file, never a wild read. Memory: one stripe, decoded.
+
+The spelling of column names is the table layout's (recoup/table/layout.py); it is repeated here because importing
+recoup.table would cost every worker half a second and the database engine. A test holds both together.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numba import njit
 from numpy.typing import NDArray
 
+from recoup.reader.columns import Column, PartFile
 from recoup.reader.errors import ReaderError
 from recoup.reader.gather import Buffers, buffers
+from recoup.reader.memory import frozen
 from recoup.reader.plan import RowGroupSlice, Stripe
 from recoup.reader.selection import Selection
 
+Array: TypeAlias = NDArray[Any]
 Offsets: TypeAlias = NDArray[np.int32]
 
 MAX_OPEN_FILES = 16
@@ -75,7 +81,7 @@ class StripeFiles:
         """Open nothing yet."""
         self._parts = parts
         self._selection = selection
-        self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
+        self._open: OrderedDict[int, PartFile] = OrderedDict()
 
     def decode(self, stripe: Stripe) -> DecodedStripe:
         """Read and check the stripe.
@@ -83,56 +89,106 @@ class StripeFiles:
         Raises:
             ReaderError: a file is missing, damaged, or lacks a column that may not be missing.
         """
-        tables = [self._read(piece) for piece in stripe.slices]
-        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
-        where = ", ".join(dict.fromkeys(self._parts[piece.part] for piece in stripe.slices))
-        return _decode(table, self._selection, where)
+        pieces = [self._piece(piece) for piece in stripe.slices]
+        return _stripe(pieces[0] if len(pieces) == 1 else _joined(pieces, self._selection), self._selection)
 
-    def _read(self, piece: RowGroupSlice) -> pa.Table:
+    def close(self) -> None:
+        """Close all files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _piece(self, piece: RowGroupSlice) -> "_Piece":
         path = self._parts[piece.part]
         try:
             file = self._file(piece.part)
-            names = self._columns(file.schema_arrow.names, path)
-            table = file.read_row_group(piece.row_group, columns=names, use_threads=False)
+            names, with_offsets = _column_names(self._selection, file.names, path)
+            columns = file.read(piece.row_group, names, with_offsets)
         except (OSError, pa.ArrowException) as err:
             raise ReaderError(
                 f"expected a readable table part at {path}, got: {str(err).splitlines()[0]}: "
                 f"check it with 'table verify'"
             ) from err
-        if piece.first_row or piece.num_rows != table.num_rows:
-            table = table.slice(piece.first_row, piece.num_rows)
-        return table
+        whole = _checked(columns, self._selection, path)
+        return whole.rows(piece.first_row, piece.num_rows)
 
-    def _file(self, part: int) -> pq.ParquetFile:
+    def _file(self, part: int) -> PartFile:
         if part in self._open:
             self._open.move_to_end(part)
             return self._open[part]
-        file = pq.ParquetFile(self._parts[part], page_checksum_verification=True, pre_buffer=False)
+        file = PartFile(self._parts[part])
         self._open[part] = file
         if len(self._open) > MAX_OPEN_FILES:
             self._open.popitem(last=False)[1].close()
         return file
 
-    def _columns(self, found: Sequence[str], path: str) -> list[str]:
-        selection = self._selection
-        names = ["num_samples", "chunk", TIME, *selection.labels]
-        names += [name for name in selection.dense if _is_there(name, name, found, selection, path)]
-        for group, features in selection.groups:
-            if group:
-                names.append(f"{group}__inverse")
-            for feature in features:
-                if not _is_there(feature, f"{feature}__values", found, selection, path):
-                    continue
-                names += [f"{feature}__values", f"{feature}__length"]
-                names += [f"{feature}__start"] if group else []
-                names += [f"{feature}__weights"] if feature in selection.weighted else []
-        absent = [name for name in names if name not in found]
-        if absent:
-            raise ReaderError(f"expected column {absent[0]!r} in {path}, got {sorted(found)}: rebuild the table")
-        return names
+
+@dataclass(frozen=True, slots=True)
+class _Sparse:
+    """One feature; offsets bound the session rows."""
+
+    value_off: Offsets
+    values: NDArray[np.int64]
+    length: NDArray[np.int32]
+    start: NDArray[np.int32] | None
+    weights: NDArray[np.float32] | None
 
 
-def _is_there(feature: str, column: str, found: Sequence[str], selection: Selection, path: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Session rows of one row group; offsets need not begin at 0."""
+
+    num_samples: NDArray[np.int64]
+    chunk: NDArray[np.int32]
+    sample_off: Offsets
+    per_sample: dict[str, Array]
+    inverse: dict[str, NDArray[np.int32]]
+    version_off: dict[str, Offsets]
+    """Of every group; the sample offsets for the group ""."""
+    sparse: dict[str, _Sparse]
+
+    def rows(self, first: int, count: int) -> "_Piece":
+        """Return the piece cut to some of its rows; no values are copied."""
+        if first == 0 and count == self.num_samples.size:
+            return self
+        edges = slice(first, first + count + 1)
+        return _Piece(
+            num_samples=self.num_samples[first : first + count],
+            chunk=self.chunk[first : first + count],
+            sample_off=self.sample_off[edges],
+            per_sample=self.per_sample,
+            inverse=self.inverse,
+            version_off={group: offsets[edges] for group, offsets in self.version_off.items()},
+            sparse={
+                name: _Sparse(s.value_off[edges], s.values, s.length, s.start, s.weights)
+                for name, s in self.sparse.items()
+            },
+        )
+
+
+def _column_names(selection: Selection, found: frozenset[str], path: str) -> tuple[list[str], set[str]]:
+    """Return the columns to read, and those among them whose list lengths no other column tells."""
+    names = ["num_samples", "chunk", TIME, *selection.labels]
+    names += [name for name in selection.dense if _is_there(name, name, found, selection, path)]
+    with_offsets: set[str] = set()
+    for group, features in selection.groups:
+        if group:
+            names.append(f"{group}__inverse")
+        present = [f for f in features if _is_there(f, f"{f}__values", found, selection, path)]
+        for feature in present:
+            names += [f"{feature}__values", f"{feature}__length"]
+            names += [f"{feature}__start"] if group else []
+            if feature in selection.weighted:
+                names.append(f"{feature}__weights")
+                with_offsets.add(f"{feature}__weights")
+        if group:
+            with_offsets |= {f"{feature}__values" for feature in present} | {f"{f}__length" for f in present[:1]}
+    absent = [name for name in names if name not in found]
+    if absent:
+        raise ReaderError(f"expected column {absent[0]!r} in {path}, got {sorted(found)}: rebuild the table")
+    return names, with_offsets
+
+
+def _is_there(feature: str, column: str, found: frozenset[str], selection: Selection, path: str) -> bool:
     if column in found:
         return True
     if feature in selection.may_be_missing:
@@ -143,124 +199,174 @@ def _is_there(feature: str, column: str, found: Sequence[str], selection: Select
     )
 
 
-def _decode(table: pa.Table, selection: Selection, where: str) -> DecodedStripe:
-    time_off, time = _list_column(table, TIME)
-    num_samples = table.column("num_samples").to_numpy().astype(np.int64)
-    chunk = table.column("chunk").to_numpy()
-    if not np.array_equal(np.diff(time_off), num_samples):
-        raise _damaged(f"num_samples equal to the length of list {TIME!r}", where)
-    session = np.cumsum(chunk == 0, dtype=np.int64) - 1
-    return DecodedStripe(
+def _checked(columns: Mapping[str, Column], selection: Selection, where: str) -> _Piece:
+    """Resolve all offsets of a row group and check what the kernels rely on."""
+    num_samples = columns["num_samples"].values.astype(np.int64)
+    ends = np.zeros(num_samples.size + 1, dtype=np.int32)
+    np.cumsum(num_samples, out=ends[1:])
+    sample_off = frozen(ends)
+
+    def per_sample(name: str) -> Array:
+        return _values(columns, name, sample_off, where)
+
+    inverse: dict[str, NDArray[np.int32]] = {}
+    version_off: dict[str, Offsets] = {}
+    sparse: dict[str, _Sparse] = {}
+    for group, features in selection.groups:
+        version_off[group] = sample_off
+        if group:
+            inverse[group] = per_sample(f"{group}__inverse")
+            version_off[group] = _version_offsets(columns, features, sample_off, inverse[group])
+            if not _inverse_is_valid(sample_off, version_off[group], inverse[group]):
+                raise _damaged(f"entries of {group}__inverse below the session's number of versions", where)
+        for feature in features:
+            sparse[feature] = _sparse(columns, feature, version_off[group], (bool(group), where))
+    zeros = np.zeros(int(sample_off[-1]), dtype=np.float32)
+    return _Piece(
         num_samples=num_samples,
-        session_of_row=session - session[0] if session.size else session,
-        continues=bool(chunk.size and chunk[0] > 0),
-        sample_off=time_off,
-        time=buffers([time]),
-        labels=buffers([_per_sample(table, name, time_off, where) for name in selection.labels]),
-        dense=buffers([_per_sample(table, name, time_off, where) for name in selection.dense]),
-        groups={
-            group: _group(table, (group, features), time_off, selection, where) for group, features in selection.groups
-        },
-    )
-
-
-def _group(
-    table: pa.Table, named: tuple[str, Sequence[str]], sample_off: Offsets, selection: Selection, where: str
-) -> GroupColumns:
-    group, features = named
-    inverse, version_off = np.empty(0, dtype=np.int32), sample_off
-    if group:
-        inverse_off, inverse = _list_column(table, f"{group}__inverse")
-        _same_offsets(inverse_off, sample_off, f"{group}__inverse", where)
-        present = [feature for feature in features if f"{feature}__length" in table.column_names]
-        if present:
-            version_off, _ = _list_column(table, f"{present[0]}__length")
-        else:
-            version_off = _count_versions(sample_off, inverse)
-        if version_off.size != sample_off.size or not _inverse_is_valid(sample_off, version_off, inverse):
-            raise _damaged(f"entries of {group}__inverse below the session's number of versions", where)
-    columns = {feature: _sparse(table, feature, version_off, where, grouped=bool(group)) for feature in features}
-    weighted = [feature for feature in features if feature in selection.weighted]
-    weights = {feature: _weights(table, feature, columns[feature].value_off, where) for feature in weighted}
-    return GroupColumns(
+        chunk=columns["chunk"].values,
+        sample_off=sample_off,
+        per_sample={TIME: per_sample(TIME)}
+        | {name: per_sample(name) if name in columns else zeros for name in (*selection.labels, *selection.dense)},
         inverse=inverse,
         version_off=version_off,
-        lists=_block(features, columns, {feature: columns[feature].values for feature in features}),
-        weights=_block(weighted, columns, weights),
+        sparse=sparse,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sparse:
-    value_off: Offsets
-    values: NDArray[np.int64]
-    length: NDArray[np.int32]
-    start: NDArray[np.int32] | None
+def _version_offsets(
+    columns: Mapping[str, Column], features: Sequence[str], sample_off: Offsets, inverse: NDArray[np.int32]
+) -> Offsets:
+    for feature in features:
+        if f"{feature}__length" in columns:
+            offsets = columns[f"{feature}__length"].offsets
+            assert offsets is not None  # asked for
+            return offsets
+    return _count_versions(sample_off, inverse)
 
 
-def _block(features: Sequence[str], columns: Mapping[str, _Sparse], values: Mapping[str, NDArray[Any]]) -> ListBlock:
-    chosen = [columns[feature] for feature in features]
-    return ListBlock(
-        features=tuple(features),
-        value_off=buffers([column.value_off for column in chosen]),
-        start=buffers([column.start for column in chosen if column.start is not None]),
-        length=buffers([column.length for column in chosen]),
-        values=buffers([values[feature] for feature in features]),
-    )
-
-
-def _sparse(table: pa.Table, feature: str, row_off: Offsets, where: str, *, grouped: bool) -> _Sparse:
-    """Return a feature's columns; `row_off` bounds each session's rows (versions, or samples outside groups)."""
-    if f"{feature}__values" not in table.column_names:
+def _sparse(columns: Mapping[str, Column], feature: str, row_off: Offsets, how: tuple[bool, str]) -> _Sparse:
+    """Return a feature's arrays; `row_off` bounds each session's rows (versions, or samples outside groups)."""
+    grouped, where = how
+    if f"{feature}__values" not in columns:
         zeros = np.zeros(int(row_off[-1]), dtype=np.int32)
-        return _Sparse(np.zeros_like(row_off), np.empty(0, dtype=np.int64), zeros, zeros if grouped else None)
-    value_off, values = _list_column(table, f"{feature}__values")
-    length_off, length = _list_column(table, f"{feature}__length")
-    _same_offsets(length_off, row_off, f"{feature}__length", where)
-    start = None
+        empty = np.empty(0, dtype=np.int64)
+        return _Sparse(np.zeros_like(row_off), empty, zeros, zeros if grouped else None, empty.astype(np.float32))
+    column = columns[f"{feature}__values"]
+    length = _values(columns, f"{feature}__length", row_off, where)
+    start: NDArray[np.int32] | None = None
     if grouped:
-        start_off, start = _list_column(table, f"{feature}__start")
-        _same_offsets(start_off, row_off, f"{feature}__start", where)
+        assert column.offsets is not None  # asked for
+        value_off = column.offsets
+        start = _values(columns, f"{feature}__start", row_off, where)
         valid = _windows_are_valid(row_off, value_off, start, length)
     else:
-        valid = _lengths_are_valid(row_off, value_off, length)
+        value_off = np.zeros_like(row_off)
+        valid = _add_lengths(row_off, length, value_off)
+        valid &= value_off[-1] == column.values.size
+        valid &= column.offsets is None or np.array_equal(column.offsets, value_off)
     if not valid:
         raise _damaged(f"windows of {feature} inside its values", where)
-    return _Sparse(value_off, values, length, start)
+    weights = None
+    if f"{feature}__weights" in columns:
+        weights = _values(columns, f"{feature}__weights", value_off, where)
+    return _Sparse(value_off, column.values, length, start, weights)
 
 
-def _weights(table: pa.Table, feature: str, value_off: Offsets, where: str) -> NDArray[np.float32]:
-    if f"{feature}__weights" not in table.column_names:
-        return np.empty(0, dtype=np.float32)
-    weights_off, weights = _list_column(table, f"{feature}__weights")
-    _same_offsets(weights_off, value_off, f"{feature}__weights", where)
-    return weights
-
-
-def _per_sample(table: pa.Table, name: str, sample_off: Offsets, where: str) -> NDArray[np.float32]:
-    if name not in table.column_names:
-        return np.zeros(int(sample_off[-1]), dtype=np.float32)
-    off, values = _list_column(table, name)
-    _same_offsets(off, sample_off, name, where)
-    return values
-
-
-def _list_column(table: pa.Table, name: str) -> tuple[Offsets, NDArray[Any]]:
-    """Return (offsets, values) of a list column, without a copy when it is one chunk."""
-    column = table.column(name)
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], type=column.type)
-    return array.offsets.to_numpy(), array.values.to_numpy(zero_copy_only=True)
-
-
-def _same_offsets(found: Offsets, expected: Offsets, column: str, where: str) -> None:
-    if found is not expected and not np.array_equal(found, expected):
-        raise _damaged(f"lists of column {column!r} as long as their session", where)
+def _values(columns: Mapping[str, Column], name: str, row_off: Offsets, where: str) -> Array:
+    """Return a column's values after checking that its lists are as long as `row_off` says."""
+    column = columns[name]
+    same = column.values.size == row_off[-1]
+    if column.offsets is not None and column.offsets is not row_off:
+        same = np.array_equal(column.offsets, row_off)
+    if not same:
+        raise _damaged(f"lists of column {name!r} as long as their session", where)
+    return column.values
 
 
 def _damaged(expected: str, where: str) -> ReaderError:
     return ReaderError(f"expected {expected}, got a contradiction in {where}: check it with 'table verify'")
+
+
+def _joined(pieces: Sequence[_Piece], selection: Selection) -> _Piece:
+    """Return the rows of all pieces as one, everything copied."""
+    sample_offs = [piece.sample_off for piece in pieces]
+    first = pieces[0]
+
+    def join(offsets: Sequence[Offsets], arrays: Callable[[_Piece], Array]) -> Array:
+        return np.concatenate([arrays(p)[o[0] : o[-1]] for p, o in zip(pieces, offsets, strict=True)])
+
+    sparse: dict[str, _Sparse] = {}
+    group_of = {name: group for group, names in selection.groups for name in names}
+    for name, source in first.sparse.items():
+        rows = [piece.version_off[group_of[name]] for piece in pieces]
+        values = [piece.sparse[name].value_off for piece in pieces]
+
+        sparse[name] = _Sparse(
+            value_off=_join_offsets(values),
+            values=join(values, partial(_field, name, "values")),
+            length=join(rows, partial(_field, name, "length")),
+            start=None if source.start is None else join(rows, partial(_field, name, "start")),
+            weights=None if source.weights is None else join(values, partial(_field, name, "weights")),
+        )
+    return _Piece(
+        num_samples=np.concatenate([piece.num_samples for piece in pieces]),
+        chunk=np.concatenate([piece.chunk for piece in pieces]),
+        sample_off=_join_offsets(sample_offs),
+        per_sample={name: join(sample_offs, lambda p, n=name: p.per_sample[n]) for name in first.per_sample},
+        inverse={group: join(sample_offs, lambda p, g=group: p.inverse[g]) for group in first.inverse},
+        version_off={group: _join_offsets([p.version_off[group] for p in pieces]) for group in first.version_off},
+        sparse=sparse,
+    )
+
+
+def _field(name: str, field: str, piece: _Piece) -> Array:
+    return getattr(piece.sparse[name], field)
+
+
+def _join_offsets(offsets: Sequence[Offsets]) -> Offsets:
+    lengths = np.concatenate([np.diff(o) for o in offsets])
+    joined = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    if joined[-1] > np.iinfo(np.int32).max:
+        raise ReaderError(
+            f"expected a window of at most 2**31 - 1 IDs a feature, got {joined[-1]}: lower window_sessions"
+        )
+    return joined.astype(np.int32)
+
+
+def _stripe(piece: _Piece, selection: Selection) -> DecodedStripe:
+    session = np.cumsum(piece.chunk == 0, dtype=np.int64) - 1
+    groups: dict[str, GroupColumns] = {}
+    for group, features in selection.groups:
+        chosen = {feature: piece.sparse[feature] for feature in features}
+        weighted = {name: s for name, s in chosen.items() if name in selection.weighted}
+        groups[group] = GroupColumns(
+            inverse=frozen(piece.inverse.get(group, np.empty(0, dtype=np.int32))),
+            version_off=frozen(piece.version_off[group]),
+            lists=_block(chosen, [s.values for s in chosen.values()]),
+            weights=_block(weighted, [s.weights for s in weighted.values() if s.weights is not None]),
+        )
+    return DecodedStripe(
+        num_samples=piece.num_samples,
+        session_of_row=session - session[0] if session.size else session,
+        continues=bool(piece.chunk.size and piece.chunk[0] > 0),
+        sample_off=frozen(piece.sample_off),
+        time=buffers([piece.per_sample[TIME]]),
+        labels=buffers([piece.per_sample[name] for name in selection.labels]),
+        dense=buffers([piece.per_sample[name] for name in selection.dense]),
+        groups=groups,
+    )
+
+
+def _block(chosen: Mapping[str, _Sparse], values: Sequence[Array]) -> ListBlock:
+    columns = list(chosen.values())
+    return ListBlock(
+        features=tuple(chosen),
+        value_off=buffers([column.value_off for column in columns]),
+        start=buffers([column.start for column in columns if column.start is not None]),
+        length=buffers([column.length for column in columns]),
+        values=buffers(values),
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -286,16 +392,16 @@ def _windows_are_valid(
 
 
 @njit(cache=True, nogil=True)
-def _lengths_are_valid(row_off: Offsets, value_off: Offsets, length: NDArray[np.int32]) -> bool:
-    bad = 0
+def _add_lengths(row_off: Offsets, length: NDArray[np.int32], value_off: Offsets) -> bool:
+    """Write where each session's values end; False when a length is negative."""
+    signs = np.int32(0)
+    total = np.int64(0)
     for r in range(row_off.size - 1):
-        total = np.int64(0)
-        signs = np.int32(0)
         for i in range(row_off[r], row_off[r + 1]):
             signs |= length[i]
             total += length[i]
-        bad += (signs < 0) | (total != value_off[r + 1] - value_off[r])
-    return bad == 0
+        value_off[r + 1] = total
+    return bool(signs >= 0 and total < (1 << 31))
 
 
 @njit(cache=True, nogil=True)
