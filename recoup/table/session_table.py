@@ -1,7 +1,7 @@
 """An open session table: its manifest, its rows, its samples, and its export to ordinary row-per-sample Parquet."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from recoup.table.order import as_declared
 from recoup.table.spool import Spool
 from recoup.table.stages import TimeSample, sort_indices
 
-_ROWS = 256  # sessions decoded at a time: a few thousand samples
+_SAMPLES = 4096  # decoded at a time: 11 MB of recd-like IDs
 
 
 class SessionTable:
@@ -55,9 +55,9 @@ class SessionTable:
         return self.path / PARTS / name
 
     def iter_rows(
-        self, columns: Sequence[str] | None = None, *, batch_rows: int = _ROWS, verify_pages: bool = False
+        self, columns: Collection[str] | None = None, *, batch_samples: int = _SAMPLES, verify_pages: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in table order, in bounded memory; with `columns` only these are read.
+        """Yield all rows in table order, about `batch_samples` samples at a time; with `columns` only these are read.
 
         Raises:
             TableError: a part is missing or damaged.
@@ -68,8 +68,10 @@ class SessionTable:
             path = self.part_path(part.name)
             try:
                 with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=verify_pages) as file:
-                    for batch in file.iter_batches(batch_size=batch_rows, columns=target.names):
-                        yield as_declared(batch, target)
+                    for number, group in enumerate(part.row_groups):
+                        size = max(1, group.rows * batch_samples // max(1, group.samples))
+                        for batch in file.iter_batches(size, row_groups=[number], columns=target.names):
+                            yield as_declared(batch, target)
             except (OSError, pa.ArrowException) as err:
                 raise TableError(f"part '{path}' cannot be read: {err}: restore it or rebuild the table") from err
 
