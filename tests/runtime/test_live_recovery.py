@@ -20,7 +20,7 @@ from recoup.train import CheckpointConfig, TrainConfig
 from tests.train import tiny
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(110)
+pytestmark = pytest.mark.timeout(300)  # three ranks on two cores; a minute when the machine is quiet
 
 
 def run_config(num_epochs=2, every_steps=10):
@@ -35,7 +35,7 @@ def settings(**overrides):
     values = {
         "nproc": 3,
         "verify_survivors": True,
-        "silence_limit": timedelta(seconds=2),
+        "silence_limit": timedelta(seconds=3),
         "back_off": timedelta(milliseconds=1),
         "max_restarts": 100,
         "guard": GuardConfig(pls_budget=1.0),
@@ -101,7 +101,7 @@ def test_every_rank_killed_in_turn_a_frozen_one_and_two_at_once_X01(tmp_path):
     check(tmp_path / "run", failures, planned=5)
     silent = events_of(tmp_path / "run", "rank_silent")
     assert {event["rank"] for event in silent} == {1}
-    assert max(event["seconds"] for event in silent) < 4
+    assert max(event["seconds"] for event in silent) < 5
 
 
 def test_twenty_random_kills_in_one_run(tmp_path):
@@ -131,7 +131,6 @@ def test_past_the_budget_recovery_is_full(tmp_path):
 def test_no_process_outlives_its_launcher_X11(tmp_path):
     """Kill -9 the launcher: within ten seconds no rank is left; the same folder then resumes on another rank count."""
     (tmp_path / "run.toml").write_text(to_toml(run_config()))
-    command = [sys.executable, "-m", "recoup.cli.main_module", "launch", str(tmp_path / "run.toml")]
     command = [str(Path(sys.executable).parent / "recoup"), "launch", str(tmp_path / "run.toml"), str(tmp_path / "run")]
     process = subprocess.Popen([*command, "--nproc", "2", "--spares", "1"], cwd=ROOT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -151,18 +150,21 @@ def test_no_process_outlives_its_launcher_X11(tmp_path):
 
 
 def test_a_rank_that_cannot_save_ends_all_of_them_X08(tmp_path):
-    """One rank's folder is not writable: every rank raises the same error, and the job ends with its name."""
+    """One rank's file cannot be written: every rank raises the same error, and the job ends with its name."""
     run = replace(run_config(num_epochs=1), checkpoint=CheckpointConfig(every_steps=5))
+    name = "run-g0000-n00000001-s000000000005-shard0001-base.safetensors"
+    in_the_way = tmp_path / "run" / "checkpoints" / "data" / name
     blocked = []
 
     def block(launcher):
-        path = tmp_path / "run" / "checkpoints" / "shards" / "0001"
-        if not blocked and events_of(tmp_path / "run", "step") and path.is_dir():
-            path.rename(path.with_name("moved"))
-            path.write_text("in the way")
+        del launcher
+        if not blocked and in_the_way.parent.is_dir():
+            (in_the_way / "occupied").mkdir(parents=True)
             blocked.append(True)
 
     with pytest.raises(JobError, match=r"ended with an error: see its last lines in 'ranks\.log'"):
         launch(run, tmp_path / "run", settings(nproc=2), on_poll=block)
     assert blocked
-    assert "writing" in (tmp_path / "run" / "ranks.log").read_text()
+    log = (tmp_path / "run" / "ranks.log").read_text()
+    assert "rank 1 of 2: writing" in log
+    assert [event["step"] for event in events_of(tmp_path / "run", "step")][-1] == 5

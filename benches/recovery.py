@@ -1,0 +1,255 @@
+"""How long does a killed rank stop training, and how much work does it cost, against a full restart?
+
+Ours: the real job on three ranks under `recoup.runtime`, one rank killed (-9) again and again, with and without a warm
+spare; time from the kill to the next trained step. Baseline: the same job under torchrun with elastic restarts, all
+ranks restarted from the last checkpoint (`recoup.train`, the same model, table, save interval), killed once;
+its lost time is the time from the kill until the step that was lost is trained again: restart and recomputation.
+Steady state: median step with heartbeats and undo log against the same ranks without them.
+
+    python -m benches.recovery [--quick]
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from recoup.core import read_events, to_toml, write_atomic
+from recoup.log import SyntheticLog, open_log
+from recoup.log.synthetic import SyntheticGroup
+from recoup.model import DLRMConfig, EmbeddingTable
+from recoup.reader import Modulo, ReaderConfig
+from recoup.recovery import GuardConfig
+from recoup.report import summary_table
+from recoup.runtime import LaunchConfig, launch
+from recoup.table import BuildConfig, build_table
+from recoup.train import CheckpointConfig, EvaluationConfig, RunConfig, TrainConfig
+
+RANKS = 3
+ROWS = 100_000
+FEATURES = (*(f"user_{i}" for i in range(4)), "hist_0", "hist_1", *(f"item_{i}" for i in range(4)))
+GROUPS = (
+    SyntheticGroup(
+        name="user", prefix="user", num_features=4, repeat=0.95, mean_length=10, min_length=2, max_length=20
+    ),
+    SyntheticGroup(
+        name="history", prefix="hist", num_features=2, repeat=0.75, shift=True, mean_length=20, max_length=40
+    ),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer kills; ends within 50 s on 2 cores")
+    quick = parser.parse_args().quick
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = make_run(folder)
+        kills = 4 if quick else 12
+        spare = ours(run, folder / "spare", spares=1, kills=kills)
+        bare = ours(run, folder / "bare", spares=0, kills=2 if quick else 8)
+        full = torchrun(run, folder / "full")
+        cost = steady_state(run, folder)
+    result = {
+        "seconds_kill_to_step": {"with_spare": spare["median"], "without_spare": bare["median"]},
+        "kill_to_step_all": {"with_spare": spare["all"], "without_spare": bare["all"]},
+        "seconds_by_phase": spare["phases"],
+        "lost_seconds_full_restart": full["lost_seconds"],
+        "full_restart": full,
+        "lost_seconds_ratio_vs_full": full["lost_seconds"] / spare["median"],
+        "lost_seconds_ratio_vs_full_without_spare": full["lost_seconds"] / bare["median"],
+        "steady_state_cost": cost["cost"],
+        "steady_state": cost,
+        "ranks": RANKS,
+    }
+    rows = [
+        ("kill to next step, warm spare, s", spare["median"], full["lost_seconds"] / spare["median"]),
+        ("kill to next step, no spare, s", bare["median"], full["lost_seconds"] / bare["median"]),
+        ("full restart under torchrun, s", full["lost_seconds"], 1.0),
+        ("cost of being recoverable, share of a step", cost["cost"], None),
+    ]
+    note = f"{RANKS} ranks on this host; synthetic log; kills: {kills} with a spare, medians"
+    Console().print(summary_table("A rank is killed", ("", "value", "times better"), rows, note).rich())
+    results = Path(__file__).parent / "results"
+    results.mkdir(exist_ok=True)
+    write_atomic(results / "recovery.json", (json.dumps(result) + "\n").encode())
+    print(json.dumps(result))
+
+
+def make_run(folder: Path, num_epochs: int = 400) -> RunConfig:
+    log = SyntheticLog(num_samples=40_000, groups=GROUPS, num_item_features=4, num_dense=4, num_ids=ROWS, seed=1)
+    build_table(open_log(log), folder / "table", BuildConfig())
+    tables = tuple(
+        EmbeddingTable(name=f"t_{name}", num_embeddings=ROWS, embedding_dim=32, features=(name,)) for name in FEATURES
+    )
+    return RunConfig(
+        table=folder / "table",
+        reader=ReaderConfig(batch_size=512, shuffle="full", transforms=(Modulo(features=FEATURES, size=ROWS),)),
+        model=DLRMConfig(tables=tables, bottom_mlp=(64,), top_mlp=(128, 64)),
+        train=TrainConfig(num_epochs=num_epochs, num_threads=1, max_steps=100_000),
+        evaluation=EvaluationConfig(batch_size=2048),
+        checkpoint=CheckpointConfig(every_steps=40),
+    )
+
+
+def events_of(folder: Path, *names: str) -> list[dict[str, Any]]:
+    path = folder / "events.jsonl"
+    return [event for event in read_events(path) if event["event"] in names] if path.exists() else []
+
+
+class Enough(Exception):  # noqa: N818 - it ends a job on purpose
+    """The job has shown what it was started for."""
+
+
+def ours(run: RunConfig, folder: Path, *, spares: int, kills: int) -> dict[str, Any]:
+    """Kill ranks in turn; return kill-to-step seconds."""
+    moments: list[float] = []
+
+    def inject(launcher: Any) -> None:
+        steps = events_of(folder, "step")
+        recovered = events_of(folder, "recovered")
+        waiting = not steps or len(recovered) < len(moments) or time.time() - (moments or [0.0])[-1] < 1.0
+        ready = steps and steps[-1]["step"] >= 60 and time.time() - steps[-1]["time"] < 1.0
+        if waiting or not ready or not spare_ready(launcher, spares):
+            return
+        after = [step for step in steps if not moments or step["time"] > moments[-1]]
+        if len(after) < 5:
+            return
+        if len(moments) == kills:
+            raise Enough
+        moments.append(time.time())
+        os.kill(launcher.ranks[len(moments) % RANKS].pid, signal.SIGKILL)
+
+    settings = LaunchConfig(
+        nproc=RANKS,
+        spares=spares,
+        max_restarts=1000,
+        back_off=timedelta(milliseconds=1),
+        guard=GuardConfig(pls_budget=9.0),
+    )
+    with contextlib.suppress(Enough):
+        launch(run, folder, settings, on_poll=inject)
+    steps = [event["time"] for event in events_of(folder, "step")]
+    seconds = [min(at for at in steps if at > moment) - moment for moment in moments]
+    assert len(seconds) == kills, "every kill fired and was recovered from"
+    recovered = events_of(folder, "recovered")
+    assert all(event["recovery"] == "partial" for event in recovered)
+    return {
+        "median": statistics.median(seconds),
+        "all": [round(s, 3) for s in seconds],
+        "phases": phases(folder, moments),
+    }
+
+
+def spare_ready(launcher: Any, spares: int) -> bool:
+    """Whether each spare has had the time to warm up: it uses no CPU any more."""
+    if len(launcher.spares) < spares:
+        return False
+    return all(
+        psutil.Process(child.pid).cpu_percent(0.05) < 20 and time.monotonic() - child.started > 4
+        for child in launcher.spares
+    )
+
+
+def phases(folder: Path, moments: list[float]) -> dict[str, float]:
+    """Return median seconds of each phase of a recovery."""
+    parts: dict[str, list[float]] = {name: [] for name in ("notice", "meet_build_restore", "first_step")}
+    events = events_of(folder, "interrupted", "recovered", "step")
+    for moment in moments:
+        noticed = next(e["time"] for e in events if e["event"] == "interrupted" and e["time"] > moment)
+        recovered = next(e["time"] for e in events if e["event"] == "recovered" and e["time"] > moment)
+        step = next(e["time"] for e in events if e["event"] == "step" and e["time"] > recovered - 0.001)
+        for name, seconds in zip(parts, (noticed - moment, recovered - noticed, step - recovered), strict=True):
+            parts[name].append(seconds)
+    return {name: round(statistics.median(seconds), 4) for name, seconds in parts.items()}
+
+
+def torchrun(run: RunConfig, folder: Path) -> dict[str, Any]:
+    """Run the same job under torchrun, kill one rank, and measure until the lost step is trained again."""
+    settings = folder.with_suffix(".toml")
+    settings.write_text(to_toml(run))
+    script = Path(__file__).parent / "full_restart.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
+    command += ["--max-restarts=3", "--monitor-interval=0.1", str(script), str(settings), str(folder)]
+    root = Path(__file__).parents[1]
+    process = subprocess.Popen(
+        command, cwd=root, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    try:
+        steps = wait_for(folder, lambda events: len(events) >= 75, 120)  # between the saves of steps 40 and 80
+        lost = steps[-1]["step"]
+        moment = time.time()
+        ranks = [p for p in psutil.Process(process.pid).children() if "full_restart.py" in " ".join(p.cmdline())]
+        ranks[1].kill()
+        steps = wait_for(folder, lambda events: again(events, moment, lost), 120)
+        done = next(e["time"] for e in steps if e["time"] > moment + 0.3 and e["step"] > lost)
+        first = next(e for e in steps if e["time"] > moment + 0.3)
+    finally:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
+        process.wait()
+    return {
+        "lost_seconds": done - moment,
+        "restart_seconds": first["time"] - moment,
+        "steps_trained_again": lost - first["step"] + 1,
+    }
+
+
+def again(events: list[dict[str, Any]], moment: float, lost: int) -> bool:
+    return any(event["time"] > moment + 0.3 and event["step"] > lost for event in events)
+
+
+def wait_for(folder: Path, ready: Any, limit: float) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        events = events_of(folder, "step")
+        if ready(events):
+            return events
+        time.sleep(0.02)
+    raise TimeoutError(f"the baseline did not get on within {limit} s")
+
+
+def steady_state(run: RunConfig, folder: Path) -> dict[str, float]:
+    """Return the share of a step that heartbeats and the undo log take, in one process, alternating."""
+    from recoup.reader import SessionReader
+    from recoup.runtime.undo import UndoLog
+    from recoup.table import open_table
+    from recoup.train import Trainer
+    from recoup.train.run_config import batch_schema, training_reader
+
+    table = open_table(folder / "table")
+    reader = training_reader(run, table.schema)
+    trainer = Trainer(run.model, run.train, batch_schema(table.schema, reader))
+    batches = list(SessionReader(table, reader))[:30]
+    undo = UndoLog(trainer)
+    for batch in batches[:5]:
+        trainer.step(batch)
+    plain: list[float] = []
+    watched: list[float] = []
+    for number in range(120):
+        batch = batches[number % len(batches)]
+        began = time.perf_counter()
+        if number % 2:
+            undo.begin()
+        trainer.step(batch)
+        undo.end()
+        (watched if number % 2 else plain).append(time.perf_counter() - began)
+    base, with_undo = statistics.median(plain), statistics.median(watched)
+    return {"cost": with_undo / base - 1, "step_seconds": base, "recoverable_step_seconds": with_undo}
+
+
+if __name__ == "__main__":
+    main()
