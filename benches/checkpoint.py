@@ -10,7 +10,8 @@ saves are equal to the live state before anything is timed; both flush to disk; 
 
 Tracking: MFU and SSU see every step of a real DLRM (`recoup.train.Trainer`; 26 tables, cardinalities of Criteo Kaggle
 scaled, MLPs and dim of DLRM's public Kaggle setting, batch 2048, synthetic data), on the tables that a policy tracks:
-the fewest that hold 99 % of the rows. `tracker_overhead` is the worse of both, telling rows by table included.
+the fewest that hold 99 % of the rows. `tracker_overhead` is the worse of both, telling rows by table included, in
+processor time on one thread, so that neighbours on the machine do not count; `observe_share_*` leaves the telling out.
 
 `--kills N` kills (-9) N processes that save in a loop instead, and restores after each; then nothing is timed.
 """
@@ -57,8 +58,8 @@ def main() -> None:
     began = time.perf_counter()
     console = Console(width=140)
     found = measure_saves(400_000 if options.quick else 2_000_000, rounds=5 if options.quick else 9, console=console)
-    found |= measure_trackers(24 if options.quick else 120, console=console)
     found |= {"quick": options.quick, "torch": torch.__version__, "threads": torch.get_num_threads()}
+    found |= measure_trackers(24 if options.quick else 120, console=console)
     found["seconds"] = time.perf_counter() - began
     line = json.dumps(found)
     RESULTS.mkdir(exist_ok=True)
@@ -226,11 +227,11 @@ def written(manifest: Manifest, step: int) -> int:
     return sum(entry.file.bytes for entry in manifest.entries if entry.step == step) + manifest.dense.bytes
 
 
-def timed(work: Callable[[], object]) -> float:
+def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the seconds of a call."""
-    began = time.perf_counter()
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def remove(folder: Path) -> None:
@@ -256,6 +257,7 @@ def make_training(steps: int) -> tuple[Trainer, list[Batch]]:
 
 def measure_trackers(steps: int, *, console: Console) -> dict[str, Any]:
     """Measure a step, and what MFU and SSU add to it, alternating step by step."""
+    torch.set_num_threads(1)
     trainer, batches = make_training(steps + 6)
     sizes = {name: view.num_rows_total for name, view in trainer.table_views().items()}
     tracked = {name: sizes[name] for name in large_tables(sizes)}
@@ -263,12 +265,12 @@ def measure_trackers(steps: int, *, console: Console) -> dict[str, Any]:
     times: dict[str, list[float]] = {key: [] for key in ("step", "ids", *trackers)}
     counted = {name: torch.zeros(rows, dtype=torch.int64) for name, rows in tracked.items()}
     for batch in batches:
-        times["step"].append(timed(lambda batch=batch: trainer.step(batch)))
-        began = time.perf_counter()
+        times["step"].append(timed(lambda batch=batch: trainer.step(batch), time.process_time))
+        began = time.process_time()
         ids = trainer.ids_by_table(batch)
-        times["ids"].append(time.perf_counter() - began)
+        times["ids"].append(time.process_time() - began)
         for key, tracker in trackers.items():
-            times[key].append(timed(lambda tracker=tracker, ids=ids: observe(tracker, ids)))
+            times[key].append(timed(lambda tracker=tracker, ids=ids: observe(tracker, ids), time.process_time))
         for name, counts in counted.items():
             counts += torch.bincount(ids[name], minlength=counts.numel())
     for name, counts in counted.items():  # the tracker that was timed counted right
