@@ -1,0 +1,134 @@
+"""The Spark engine: the same table as the embedded engine, through killed workers and killed drivers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recoup.log import ParquetLog, SyntheticLog, open_log
+from recoup.log.synthetic import SyntheticGroup
+from recoup.table import BuildConfig, HistoryFeature, SessionRule, TableError, build_table, open_table
+from recoup.table.spark import SparkBuild, build_table_on_spark
+from recoup.table.verify import verify_table
+
+pytestmark = pytest.mark.timeout(400)  # a JVM and its Python workers, on two cores
+SPARK = SparkBuild(master="local[2,4]", shuffle_partitions=3, parts=2, options={"spark.driver.memory": "1g"})
+GROUPS = (
+    SyntheticGroup(name="g", prefix="user", num_features=2, repeat=0.9, mean_length=5, max_length=9),
+    SyntheticGroup(name="h", prefix="hist", num_features=1, repeat=0.6, shift=True, mean_length=6, max_length=9),
+)
+CONFIG = BuildConfig(
+    sessions=SessionRule(gap=timedelta(seconds=2), max_samples_per_row=7),
+    histories=(HistoryFeature(name="seen", source="item_0", last=5),),
+    sample_sessions=0.7,
+    seed=3,
+)
+_DRIVER = """
+import sys
+from pathlib import Path
+
+from recoup.table.spark import build_table_on_spark
+from tests.table.test_spark import CONFIG, SPARK, source
+build_table_on_spark(source(Path(sys.argv[1])), Path(sys.argv[2]), CONFIG, SPARK, overwrite=True)
+"""
+
+
+def source(folder):
+    log = open_log(SyntheticLog(num_samples=4000, groups=GROUPS, num_item_features=2, num_dense=1, num_ids=500))
+    folder.mkdir(exist_ok=True)
+    files = [folder / f"part-{i}.parquet" for i in range(2)]
+    if not files[1].exists():
+        table = pa.Table.from_batches(log.batches())
+        pq.write_table(table.slice(0, 1500), files[0])
+        pq.write_table(table.slice(1500), files[1])
+    return ParquetLog(path=str(folder), schema=log.schema)
+
+
+def rows(path):
+    table = open_table(path)
+    assert verify_table(table) == []
+    return pa.Table.from_batches(table.iter_rows())
+
+
+def start_driver(tmp_path):
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-W", "ignore", "-c", _DRIVER, str(tmp_path / "log"), str(tmp_path / "table")]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def workers(driver):
+    found = []
+    for child in psutil.Process(driver.pid).children(recursive=True):
+        try:
+            if "pyspark.daemon" in child.cmdline() and "pyspark.daemon" in child.parent().cmdline():
+                found.append(child)
+        except (psutil.Error, AttributeError):
+            continue
+    return found
+
+
+def test_spark_equals_the_embedded_engine_whatever_workers_die(tmp_path):
+    """A build whose Python worker is killed is retried; its table equals the embedded engine's, row for row."""
+    log = source(tmp_path / "log")
+    build_table(open_log(log), tmp_path / "embedded", CONFIG)
+    driver = start_driver(tmp_path)
+    killed = 0
+    while driver.poll() is None:
+        if not killed:
+            for worker in workers(driver)[:1]:
+                worker.send_signal(signal.SIGKILL)
+                killed += 1
+        time.sleep(0.05)
+    assert killed == 1
+    assert driver.returncode == 0
+    assert rows(tmp_path / "table").equals(rows(tmp_path / "embedded"))
+    counts = [open_table(tmp_path / name).manifest.counts for name in ("table", "embedded")]
+    assert counts[0] == counts[1]
+    names = {part.name for part in open_table(tmp_path / "table").manifest.parts}
+    assert {file.name for file in (tmp_path / "table" / "parts").iterdir()} == names
+
+
+def test_a_killed_driver_leaves_the_older_table(tmp_path):
+    """Kill -9 of the driver at any moment: the complete older table, or the newer one; never a mixture."""
+    log = source(tmp_path / "log")
+    build_table(open_log(log), tmp_path / "table", BuildConfig())
+    older = rows(tmp_path / "table")
+    for seconds in (6.0, 12.0):
+        driver = start_driver(tmp_path)
+        group = psutil.Process(driver.pid).children(recursive=True)
+        try:
+            driver.wait(seconds)
+        except subprocess.TimeoutExpired:
+            group = psutil.Process(driver.pid).children(recursive=True)
+            os.kill(driver.pid, signal.SIGKILL)
+            driver.wait()
+        for process in group:
+            if process.is_running():
+                process.kill()
+        found = open_table(tmp_path / "table")
+        assert found.manifest.generation in (0, 1, 2)
+        kept = pa.Table.from_batches(found.iter_rows())
+        if found.manifest.generation == 0:
+            assert kept.equals(older)
+        else:
+            assert verify_table(found) == []
+
+
+def test_spark_refuses_what_it_cannot_do(tmp_path):
+    """Lateness needs an order of arrival; a complete table is not overwritten unasked."""
+    log = source(tmp_path / "log")
+    late = BuildConfig(sessions=SessionRule(lateness=timedelta(seconds=1)))
+    with pytest.raises(TableError, match="lateness"):
+        build_table_on_spark(log, tmp_path / "table", late, SPARK)
+    build_table(open_log(log), tmp_path / "table", BuildConfig())
+    with pytest.raises(TableError, match="--overwrite"):
+        build_table_on_spark(log, tmp_path / "table", CONFIG, SPARK)
