@@ -169,6 +169,7 @@ def measure_saves(num_rows: int, *, rounds: int, console: Console) -> dict[str, 
         "bytes_ratio_vs_full": statistics.median(sizes["delta"]) / statistics.median(sizes["whole"]),
         # As benches.emulate uses it: the stall over the save's share r of a whole synchronous save.
         "stall_fraction": mid["ours"] / (SAVE_FRACTION * mid["whole"]),
+        "stall_fraction_of_dcp": mid["ours"] / (SAVE_FRACTION * mid["dcp"]),  # the same, over DCP's whole save
         "stall_over_full_save": mid["ours"] / mid["whole"],
         "stall_seconds": mid["ours"],
         "background_seconds": mid["behind"],
