@@ -4,6 +4,7 @@ The C library gives such pieces back to the system at once, and every page of th
 an ID on a virtual machine, as much as decoding it.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,10 @@ from numpy.typing import DTypeLike, NDArray
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Return an array with arbitrary content, as `np.empty`."""
-    size = int(np.prod(shape, dtype=np.int64))
-    item = np.dtype(dtype)
+    size = shape if isinstance(shape, int) else math.prod(shape)
     if not size:
-        return np.empty(shape, dtype=item)
-    return np.frombuffer(pa.allocate_buffer(size * item.itemsize), dtype=item).reshape(shape)
+        return np.empty(shape, dtype=dtype)
+    return np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype=dtype).reshape(shape)
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
