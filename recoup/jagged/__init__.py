@@ -1,6 +1,7 @@
 """The InverseKeyedJaggedTensor and its kernels: each distinct row once, and where every sample finds it."""
 
 from recoup.jagged.batch import Batch
+from recoup.jagged.dedup import dedup
 from recoup.jagged.errors import JaggedError
 from recoup.jagged.expand import expand, offsets_of, pack_rows, plain_batch
 from recoup.jagged.expand_rows import expand_rows, sum_rows
@@ -16,6 +17,7 @@ __all__ = [
     "JaggedRows",
     "check_lengths",
     "check_offsets",
+    "dedup",
     "dedup_factor",
     "expand",
     "expand_rows",

@@ -55,7 +55,7 @@ def sum_rows(grad: Tensor, inverse: Tensor, num_rows: int) -> Tensor:
     """
     if grad.device.type != "cpu" or grad.dtype not in (torch.float32, torch.float64):
         return torch.zeros(num_rows, *grad.shape[1:], dtype=grad.dtype, device=grad.device).index_add_(0, inverse, grad)
-    flat = grad.detach().reshape(grad.shape[0], -1).contiguous()
+    flat = grad.detach().flatten(1).contiguous()  # reshape(B, -1) is ambiguous without samples
     out = np.zeros((num_rows, flat.shape[1]), dtype=np.float32 if grad.dtype == torch.float32 else np.float64)
     sum_by_inverse(flat.numpy(), inverse.numpy(), out)
     return torch.from_numpy(out).view(num_rows, *grad.shape[1:])

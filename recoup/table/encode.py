@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from recoup.jagged import equality
 from recoup.schema import Schema, weights_column
 from recoup.table import versions
 from recoup.table.added import with_histories
@@ -223,18 +224,18 @@ def _encode_group(
     lists = {feature: _lists(samples, schema, feature) for feature in features}
     head = new_row.copy()
     for one in lists.values():
-        versions.differs_from_previous(one.values, one.weights, one.offsets, new_row, head)
+        equality.differs_from_previous(one.values, one.weights, one.offsets, new_row, head)
     hashes = np.zeros(len(head), dtype=np.uint64)
     for one in lists.values():
-        versions.add_hashes(one.values, one.weights, one.offsets, head, hashes)
+        equality.add_hashes(one.values, one.weights, one.offsets, head, hashes)
     proposed = np.empty(len(head), dtype=np.int64)
-    versions.propose(row_first, head, hashes, proposed)
+    equality.propose(row_first, head, hashes, proposed)
     for one in lists.values():
-        versions.refuse_unequal(one.values, one.weights, one.offsets, proposed)
+        equality.refuse_unequal(one.values, one.weights, one.offsets, proposed)
     inverse = np.empty(len(head), dtype=np.int32)
     sample_of = np.empty(int(head.sum()), dtype=np.int64)
     version_first = np.empty(len(row_first), dtype=np.int64)
-    count = versions.number_versions(row_first, head, proposed, inverse, sample_of, version_first)
+    count = equality.number_versions(row_first, head, proposed, inverse, sample_of, version_first)
     columns = {inverse_column(group): list_array(inverse, row_first, rows.field(inverse_column(group)).type)}
     for feature in features:
         columns |= _lay(lists[feature], feature, (sample_of[:count], version_first), rows)
