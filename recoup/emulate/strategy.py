@@ -25,18 +25,22 @@ class Strategy:
     recovery: Literal["full", "partial"]
     interval: Literal["optimal", "pls", "affordable"]
     """T_save: the optimum of full recovery; the one that keeps the PLS budget; or, if that is shorter, the one at which
-    saves cost `SAVE_SHARE` of what failures cost anyway."""
+    saves cost `save_share` of what failures cost anyway."""
     policy: PolicyName = "none"
     """Which rows are saved first; none = whole tables every T_save."""
     asynchronous: bool = False
     """Whether saves are written in the background; how much still stalls is `ClusterCosts.save_stall_fraction`."""
     spare: bool = False
     """Whether a hot spare stands ready; how long it takes is an argument of `job_times`."""
+    priority_fraction: float = PRIORITY_FRACTION
+    """r; with the same volume of saves a smaller r saves the hottest rows more often."""
+    save_share: float = SAVE_SHARE
+    """For the interval "affordable": saves over loading and rescheduling without a spare."""
 
     @property
     def fraction(self) -> float:
         """Part of the large tables' rows in one save."""
-        return 1.0 if self.policy == "none" else PRIORITY_FRACTION
+        return 1.0 if self.policy == "none" else self.priority_fraction
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -80,7 +84,7 @@ def save_interval(chosen: Strategy, costs: ClusterCosts, pls_budget: float) -> f
     if chosen.interval == "optimal":
         return optimal_save_interval(costs)
     budgeted = save_interval_for_pls(costs, pls_budget)
-    return budgeted if chosen.interval == "pls" else min(budgeted, save_interval_for_share(costs, SAVE_SHARE))
+    return budgeted if chosen.interval == "pls" else min(budgeted, save_interval_for_share(costs, chosen.save_share))
 
 
 def job_times(
