@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from recoup.checkpoint.errors import CheckpointError
+from recoup.checkpoint.grouping import rows_by_shard
 from recoup.checkpoint.plan import ShardPlan
 from recoup.checkpoint.views import TableView
 
@@ -80,9 +81,9 @@ def _wanted(
             )
     for table in plan.num_rows if rows is None else rows:
         numbers = None if rows is None else _checked_rows(table, rows[table], plan)
-        owner = None if numbers is None else plan.shard_of(table, numbers)
+        grouped = None if numbers is None else rows_by_shard(numbers, plan.shard_of(table, numbers), plan.num_shards)
         for shard in shards:
-            chosen = plan.rows_of(table, shard) if numbers is None or owner is None else numbers[owner == shard]
+            chosen = plan.rows_of(table, shard) if grouped is None else grouped[shard]
             if chosen.numel():
                 found[shard][table] = chosen
                 _check_held(table, views.get(table), shard, chosen)

@@ -104,24 +104,28 @@ def most_used(counts: Array, room: int) -> Array:
 
     Two histograms find the least count to take, high half of its bits first. Cost: three passes over int32 [R].
     """
-    above, least, ties = 0, 0, 0  # rows surely taken; the least count taken; how many of exactly that count
-    high = np.zeros(1 << 15, dtype=np.int64)
-    low = np.zeros(1 << 16, dtype=np.int64)
-    positive = 0
+    positive, greatest = 0, 0
     for row in range(counts.shape[0]):
-        high[counts[row] >> 16] += 1
         positive += counts[row] > 0
+        greatest = max(greatest, counts[row])
+    least, ties = 0, 0  # take every row above `least`, and so many of exactly that count
     if positive <= room:
-        room = positive  # all of them are above `least` = 0
+        room = positive
     else:
-        part = high.shape[0] - 1
-        while above + high[part] < room:
-            above += high[part]
-            part -= 1
+        above, part = 0, 0
+        if greatest > 0xFFFF:
+            high = np.zeros((greatest >> 16) + 1, dtype=np.int64)
+            for row in range(counts.shape[0]):
+                high[counts[row] >> 16] += 1
+            part = greatest >> 16
+            while above + high[part] < room:
+                above += high[part]
+                part -= 1
+        low = np.zeros(1 << 16, dtype=np.int64)
         for row in range(counts.shape[0]):
             if counts[row] >> 16 == part:
                 low[counts[row] & 0xFFFF] += 1
-        rest = low.shape[0] - 1
+        rest = 0xFFFF
         while above + low[rest] < room:
             above += low[rest]
             rest -= 1
