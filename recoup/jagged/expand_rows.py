@@ -4,6 +4,7 @@ A session's samples are neighbours, so the samples of a row come in runs: the ba
 in cache. The sum's order is the sample order: the same bits every time, whatever the threads.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def sum_rows(grad: Tensor, inverse: Tensor, num_rows: int) -> Tensor:
     """
     if grad.device.type != "cpu" or grad.dtype not in (torch.float32, torch.float64):
         return torch.zeros(num_rows, *grad.shape[1:], dtype=grad.dtype, device=grad.device).index_add_(0, inverse, grad)
-    flat = grad.detach().flatten(1).contiguous()  # reshape(B, -1) is ambiguous without samples
+    flat = grad.detach().reshape(grad.shape[0], math.prod(grad.shape[1:])).contiguous()  # -1 fails without samples
     out = np.zeros((num_rows, flat.shape[1]), dtype=np.float32 if grad.dtype == torch.float32 else np.float64)
     sum_by_inverse(flat.numpy(), inverse.numpy(), out)
     return torch.from_numpy(out).view(num_rows, *grad.shape[1:])

@@ -1,0 +1,9 @@
+"""One thread: tiny steps gain nothing from two, and waiting threads spin where tests share cores."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    torch.set_num_threads(1)
