@@ -23,6 +23,8 @@ ShuffleKind: TypeAlias = Literal["chronological", "window", "full"]
 class RowGroupSlice:
     """Session rows `first_row .. first_row + num_rows - 1` of one row group of one part."""
 
+    ordinal: int
+    """Number of the row group in the table, those without rows left out."""
     part: int
     row_group: int
     first_row: int
@@ -72,6 +74,7 @@ def plan_stripes(
     """Return the epoch's stripes in order.
 
     `full` draws a permutation of the slices; a stripe then takes slices until it has `window_sessions` session rows.
+    Within a stripe slices are in table order (its sessions are shuffled when it is read).
     Slices without samples are left out (an empty row group in the middle is legal).
     """
     kept = [piece for piece in slices if piece.num_samples]
@@ -82,11 +85,15 @@ def plan_stripes(
     for piece in kept:
         current.append(piece)
         if sum(member.num_rows for member in current) >= window_sessions:
-            stripes.append(Stripe(number=len(stripes), slices=tuple(current)))
+            stripes.append(_stripe(len(stripes), current))
             current = []
     if current:
-        stripes.append(Stripe(number=len(stripes), slices=tuple(current)))
+        stripes.append(_stripe(len(stripes), current))
     return tuple(stripes)
+
+
+def _stripe(number: int, slices: Sequence[RowGroupSlice]) -> Stripe:
+    return Stripe(number=number, slices=tuple(sorted(slices, key=lambda piece: piece.ordinal)))
 
 
 def plan_sequences(stripes: Sequence[Stripe], stages: Sequence[Stage], world_size: int) -> tuple[tuple[Span, ...], ...]:

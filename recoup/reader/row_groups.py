@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -79,10 +80,15 @@ def row_group_slices(table: ReadableTable, samples: SampleRange, num_parts: int)
 
     A session belongs to the range in which its first sample lies; at most two row groups' counts are read for it.
     """
-    whole = [
-        RowGroupSlice(part=p, row_group=g, first_row=0, num_rows=group.rows, num_samples=group.samples)
+    groups = [
+        (p, g, group)
         for p, part in enumerate(table.manifest.parts[:num_parts])
         for g, group in enumerate(part.row_groups)
+        if group.rows
+    ]
+    whole = [
+        RowGroupSlice(ordinal=ordinal, part=p, row_group=g, first_row=0, num_rows=group.rows, num_samples=group.samples)
+        for ordinal, (p, g, group) in enumerate(groups)
     ]
     total = sum(piece.num_samples for piece in whole)
     bounds = [round(fraction * total) for fraction in (samples.from_fraction, samples.to_fraction)]
@@ -97,11 +103,7 @@ def row_group_slices(table: ReadableTable, samples: SampleRange, num_parts: int)
         count = piece.num_samples
         if (row_0, row_1) != (0, piece.num_rows):
             count = int(_counts(piece, paths)[0][row_0:row_1].sum())
-        kept.append(
-            RowGroupSlice(
-                part=piece.part, row_group=piece.row_group, first_row=row_0, num_rows=row_1 - row_0, num_samples=count
-            )
-        )
+        kept.append(replace(piece, first_row=row_0, num_rows=row_1 - row_0, num_samples=count))
     return tuple(kept)
 
 

@@ -90,6 +90,9 @@ class StripeFiles:
             ReaderError: a file is missing, damaged, or lacks a column that may not be missing.
         """
         pieces = [self._piece(piece) for piece in stripe.slices]
+        for before, here, piece in zip(stripe.slices, stripe.slices[1:], pieces[1:], strict=False):
+            if here.ordinal != before.ordinal + 1:
+                piece.chunk[:1] = 0  # its first chunks do not belong to the session before them here
         return _stripe(pieces[0] if len(pieces) == 1 else _joined(pieces, self._selection), self._selection)
 
     def close(self) -> None:
@@ -224,7 +227,7 @@ def _checked(columns: Mapping[str, Column], selection: Selection, where: str) ->
     zeros = np.zeros(int(sample_off[-1]), dtype=np.float32)
     return _Piece(
         num_samples=num_samples,
-        chunk=columns["chunk"].values,
+        chunk=columns["chunk"].values.copy(),
         sample_off=sample_off,
         per_sample={TIME: per_sample(TIME)}
         | {name: per_sample(name) if name in columns else zeros for name in (*selection.labels, *selection.dense)},

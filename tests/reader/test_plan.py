@@ -9,7 +9,10 @@ from recoup.reader.plan import RowGroupSlice, Stage, deal, drop_head, num_steps,
 
 
 def slices(samples):
-    return [RowGroupSlice(part=0, row_group=i, first_row=0, num_rows=2, num_samples=n) for i, n in enumerate(samples)]
+    return [
+        RowGroupSlice(ordinal=i, part=0, row_group=i, first_row=0, num_rows=2, num_samples=n)
+        for i, n in enumerate(samples)
+    ]
 
 
 def stripes_of(samples, **overrides):
