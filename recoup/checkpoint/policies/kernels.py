@@ -102,7 +102,7 @@ def index_list(listed: Array, size: int, slots: Array) -> None:
 def most_used(counts: Array, room: int) -> Array:
     """Return the rows of the greatest positive counts, int64 ascending, at most `room`; of equal counts the first.
 
-    Two histograms find the least count to take, high half of its bits first. Cost: three passes over int32 [R].
+    Cost: three passes over int32 [R], four if a count is beyond 65,535.
     """
     positive, greatest = 0, 0
     for row in range(counts.shape[0]):
@@ -112,33 +112,40 @@ def most_used(counts: Array, room: int) -> Array:
     if positive <= room:
         room = positive
     else:
-        above, part = 0, 0
-        if greatest > 0xFFFF:
-            high = np.zeros((greatest >> 16) + 1, dtype=np.int64)
-            for row in range(counts.shape[0]):
-                high[counts[row] >> 16] += 1
-            part = greatest >> 16
-            while above + high[part] < room:
-                above += high[part]
-                part -= 1
-        low = np.zeros(1 << 16, dtype=np.int64)
-        for row in range(counts.shape[0]):
-            if counts[row] >> 16 == part:
-                low[counts[row] & 0xFFFF] += 1
-        rest = 0xFFFF
-        while above + low[rest] < room:
-            above += low[rest]
-            rest -= 1
-        least = (part << 16) | rest
-        ties = room - above
+        least, ties = _threshold(counts, greatest, room)
     found = np.empty(room, dtype=np.int64)
     size = 0
     for row in range(counts.shape[0]):
-        if counts[row] > least or (counts[row] == least and least > 0 and ties > 0):
+        if counts[row] > least or (counts[row] == least and ties > 0):
             ties -= counts[row] == least
             found[size] = row
             size += 1
     return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _threshold(counts: Array, greatest: int, room: int) -> tuple[int, int]:
+    """Return the least count among the `room` greatest, and how many rows of exactly that count are among them.
+
+    Two histograms, of the high half of the bits, then of the low half where the high half is the least count's.
+    """
+    above, part = 0, greatest >> 16
+    if part > 0:
+        high = np.zeros(part + 1, dtype=np.int64)
+        for row in range(counts.shape[0]):
+            high[counts[row] >> 16] += 1
+        while above + high[part] < room:
+            above += high[part]
+            part -= 1
+    low = np.zeros(1 << 16, dtype=np.int64)
+    for row in range(counts.shape[0]):
+        if counts[row] >> 16 == part:
+            low[counts[row] & 0xFFFF] += 1
+    rest = 0xFFFF
+    while above + low[rest] < room:
+        above += low[rest]
+        rest -= 1
+    return (part << 16) | rest, room - above
 
 
 def top_rows(priority: Tensor, num_rows: int) -> Tensor:
