@@ -6,11 +6,11 @@ Law: expand(dedup(x)) equals x, bit for bit.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recoup.jagged import equality
 from recoup.jagged.errors import JaggedError
@@ -20,9 +20,12 @@ from recoup.jagged.interchange import from_kjt
 from recoup.jagged.kernels import Array
 from recoup.schema import DedupGroup
 
+if TYPE_CHECKING:
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
 
 def dedup(
-    batch: KeyedJaggedTensor | InverseKeyedJaggedTensor, groups: Sequence[DedupGroup]
+    batch: "KeyedJaggedTensor | InverseKeyedJaggedTensor", groups: Sequence[DedupGroup]
 ) -> InverseKeyedJaggedTensor:
     """Return the batch with each distinct row of every group once.
 
@@ -33,7 +36,7 @@ def dedup(
         JaggedError: a group names a feature that the batch does not have, or one twice.
     Cost: O(IDs): one comparison of neighbours, one hash a run head, one copy of the unique rows.
     """
-    plain = from_kjt(batch) if isinstance(batch, KeyedJaggedTensor) else expand(batch)
+    plain = expand(batch) if isinstance(batch, InverseKeyedJaggedTensor) else from_kjt(batch)
     grouped = [key for group in groups for key in group.features]
     for key in grouped:
         if key not in plain.rows or grouped.count(key) > 1:

@@ -1,18 +1,24 @@
-"""Interchange with TorchRec: an IKJT as KeyedJaggedTensors, expanded or one a group, and back."""
+"""Interchange with TorchRec: an IKJT as KeyedJaggedTensors, expanded or one a group, and back.
+
+TorchRec (115 MiB of memory) is imported when a KJT is first made: a process that only reads batches does without.
+"""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recoup.jagged.expand import offsets_of, pack_rows
 from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows
 from recoup.jagged.validate import check_lengths
 from recoup.schema import DedupGroup
 
+if TYPE_CHECKING:
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-def group_kjt(ikjt: InverseKeyedJaggedTensor, group: str, keys: Sequence[str] | None = None) -> KeyedJaggedTensor:
+
+def group_kjt(ikjt: InverseKeyedJaggedTensor, group: str, keys: Sequence[str] | None = None) -> "KeyedJaggedTensor":
     """Return the unique rows of a group as a KJT of stride U (B for the group "").
 
     Args:
@@ -25,14 +31,14 @@ def group_kjt(ikjt: InverseKeyedJaggedTensor, group: str, keys: Sequence[str] | 
     return _kjt([pack_rows(ikjt.rows[key]) for key in chosen], chosen, ikjt.num_rows(group))
 
 
-def to_kjt(ikjt: InverseKeyedJaggedTensor, keys: Sequence[str] | None = None) -> KeyedJaggedTensor:
+def to_kjt(ikjt: InverseKeyedJaggedTensor, keys: Sequence[str] | None = None) -> "KeyedJaggedTensor":
     """Return all features, repeats written out, as an ordinary KJT of stride B."""
     chosen = ikjt.keys if keys is None else tuple(keys)
     rows = [pack_rows(ikjt.rows[key], ikjt.inverse.get(ikjt.group_of(key).name)) for key in chosen]
     return _kjt(rows, chosen, ikjt.num_samples)
 
 
-def from_kjt(kjt: KeyedJaggedTensor) -> InverseKeyedJaggedTensor:
+def from_kjt(kjt: "KeyedJaggedTensor") -> InverseKeyedJaggedTensor:
     """Return an ordinary KJT as an IKJT with one group "" (nothing is deduplicated; see `dedup`).
 
     Raises:
@@ -57,13 +63,15 @@ def from_kjt(kjt: KeyedJaggedTensor) -> InverseKeyedJaggedTensor:
     )
 
 
-def _kjt(rows: Sequence[JaggedRows], keys: Sequence[str], stride: int) -> KeyedJaggedTensor:
+def _kjt(rows: Sequence[JaggedRows], keys: Sequence[str], stride: int) -> "KeyedJaggedTensor":
     values = _cat([r.values for r in rows], torch.int64)
     lengths = _cat([r.length for r in rows], torch.int64)
     weights: Tensor | None = None
     if any(r.weights is not None for r in rows):
         ones = [torch.ones_like(r.values, dtype=torch.float32) if r.weights is None else r.weights for r in rows]
         weights = _cat(ones, torch.float32)
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
     return KeyedJaggedTensor(keys=list(keys), values=values, lengths=lengths, weights=weights, stride=stride)
 
 

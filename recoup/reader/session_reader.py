@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from recoup.core import State, derive_seed
-from recoup.jagged.batch import Batch
+from recoup.jagged import Batch
 from recoup.reader.assemble import Assembler, ReadJob, ReadTask
 from recoup.reader.config import ReaderConfig
 from recoup.reader.errors import ReaderError

@@ -2,8 +2,7 @@
 
 import torch
 
-from recoup.jagged.batch import Batch
-from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows
+from recoup.jagged import Batch, InverseKeyedJaggedTensor, JaggedRows
 from recoup.reader.fragment import Fragment
 from recoup.schema import DedupGroup
 
