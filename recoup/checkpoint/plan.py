@@ -71,13 +71,27 @@ class ShardPlan:
         if self.kind == "table":
             return torch.arange(total if self.owners[table] == shard else 0)
         if self.kind == "range":
-            first, last = (-(-total * k // self.num_shards) for k in (shard, shard + 1))
-            return torch.arange(first, last)
+            return torch.arange(*self._range(table, shard))
         return _hash_rows(total, self.num_shards)[shard]
+
+    def may_hold(self, table: str, shard: int, first: int, last: int) -> bool:
+        """Whether a shard may hold rows in [first, last) of a table; a hashed shard may hold any. Cost: O(1)."""
+        if table not in self.num_rows or first >= last:
+            return False
+        if self.kind == "table":
+            return self.owners[table] == shard
+        if self.kind == "hash":
+            return True
+        begin, end = self._range(table, shard)
+        return begin < last and first < end
 
     def num_rows_of(self, shard: int) -> int:
         """Return the rows of all tables in a shard."""
         return sum(self.rows_of(table, shard).numel() for table in self.num_rows)
+
+    def _range(self, table: str, shard: int) -> tuple[int, int]:
+        total = self.num_rows[table]
+        return -(-total * shard // self.num_shards), -(-total * (shard + 1) // self.num_shards)
 
     def _total(self, table: str) -> int:
         if table not in self.num_rows:

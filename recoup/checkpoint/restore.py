@@ -28,7 +28,7 @@ def restore_rows(
 ) -> Restored:
     """Set live rows to a checkpoint. Arguments as `CheckpointStore.restore`; `max_bytes` of verified files are kept."""
     check_fit(views, manifest, cast=cast)
-    entries = _entries(manifest, shards)
+    entries = _entries(manifest, views, shards)
     held: dict[str, bytes] = {}
     room = max_bytes
     for entry in entries:
@@ -44,10 +44,13 @@ def restore_rows(
     return Restored(manifest=manifest, dense=dense, extra=json.loads(manifest.extra))
 
 
-def _entries(manifest: Manifest, shards: Sequence[int] | None) -> list[Entry]:
-    total = manifest.plan.num_shards
-    chosen = range(total) if shards is None else shards
-    wrong = [shard for shard in chosen if not 0 <= shard < total]
+def _entries(manifest: Manifest, views: Mapping[str, TableView], shards: Sequence[int] | None) -> list[Entry]:
+    """Return the chains of the chosen shards that may hold rows of `views`: no other file is read."""
+    plan = manifest.plan
+    chosen = range(plan.num_shards) if shards is None else shards
+    wrong = [shard for shard in chosen if not 0 <= shard < plan.num_shards]
     if wrong:
-        raise CheckpointError(f"checkpoint '{manifest.name}': expected shards in [0, {total}), got {wrong}")
-    return [entry for shard in chosen for entry in manifest.chain(shard)]
+        raise CheckpointError(f"checkpoint '{manifest.name}': expected shards in [0, {plan.num_shards}), got {wrong}")
+    held = {name: (view.first_row, view.first_row + view.weight.shape[0]) for name, view in views.items()}
+    here = [shard for shard in chosen if any(plan.may_hold(name, shard, *rows) for name, rows in held.items())]
+    return [entry for shard in here for entry in manifest.chain(shard)]

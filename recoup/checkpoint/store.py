@@ -9,6 +9,7 @@ into a table; a process of an older generation cannot commit over a newer one.
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
@@ -29,6 +30,8 @@ from recoup.checkpoint.snapshot import snapshot_bytes, take_snapshot
 from recoup.checkpoint.storage import Storage
 from recoup.checkpoint.views import TableView
 from recoup.core import EventLog
+
+logger = logging.getLogger(__name__)
 
 
 class CheckpointStore:
@@ -80,7 +83,7 @@ class CheckpointStore:
         Cost: the copy (`stall_seconds`); memory is the copy, and one shard's file while it is written. A copy beyond
         `StoreConfig.max_snapshot_bytes` is not made: that save is written shard by shard before this returns.
         """
-        self._wait()
+        self.wait()
         everyone = range(self.plan.num_shards)
         limit = self._config.max_snapshot_bytes
         if limit and snapshot_bytes(request.views, self.plan, everyone, request.rows) > limit:
@@ -93,9 +96,19 @@ class CheckpointStore:
 
     def submit(self, write: Callable[[], Manifest], stall_seconds: float) -> PendingSave:
         """Run the writing of a save in the background, after the one in flight (see `start_save`)."""
-        self._wait()
+        self.wait()
         self._pending = PendingSave(self._writer.submit(write), stall_seconds)
         return self._pending
+
+    def wait(self) -> None:
+        """Wait for the save in flight.
+
+        Raises:
+            CheckpointError: it failed, and nobody has seen that yet.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None and not (pending.done and pending.seen):
+            pending.result()
 
     def snapshot(self, request: SaveRequest, shards: Sequence[int] | None = None) -> Snapshot:
         """Copy the rows of some shards (None = all) and the dense tensors out of the live state.
@@ -197,6 +210,30 @@ class CheckpointStore:
         self.storage.write(manifest.name, encode_manifest(manifest))
         return manifest
 
+    def finish(
+        self, snapshot: Snapshot, entries: Sequence[Entry], previous: Manifest | None, serial: int, *, began: float
+    ) -> Manifest:
+        """Commit as `commit`, write the event, and then remove what is old; `began` is `perf_counter` at the start.
+
+        What cannot be removed is warned about: the new checkpoint is durable all the same.
+        """
+        manifest = self.commit(snapshot, entries, previous, serial)
+        self._events.emit(
+            "checkpoint_committed",
+            step=manifest.step,
+            serial=serial,
+            full=snapshot.full,
+            rows=sum(entry.num_rows for entry in entries),
+            bytes=sum(entry.file.bytes for entry in entries) + manifest.dense.bytes,
+            stall_seconds=snapshot.stall_seconds,
+            write_seconds=perf_counter() - began,
+        )
+        try:
+            self.remove_old()
+        except CheckpointError as err:
+            logger.warning("old checkpoints stay: %s", err)
+        return manifest
+
     def next_serial(self) -> int:
         """Return a serial after every checkpoint of the run that was ever committed and not removed."""
         newest = self._files.newest_order()
@@ -218,7 +255,8 @@ class CheckpointStore:
         Raises:
             NoCheckpointError: there is none.
         """
-        self._wait()
+        self.wait()
+        began = perf_counter()
         manifest = self._newest()
         serial = self.next_serial()
         entries = [self.compact_shard(manifest, shard, serial) for shard in range(manifest.plan.num_shards)]
@@ -233,9 +271,7 @@ class CheckpointStore:
             extra=manifest.extra,
             stall_seconds=0.0,
         )
-        merged = self.commit(snapshot, entries, manifest, serial)
-        self.remove_old()
-        return merged
+        return self.finish(snapshot, entries, manifest, serial, began=began)
 
     # Reading
 
@@ -259,7 +295,8 @@ class CheckpointStore:
         """Set live rows to a checkpoint, and return its dense tensors and plain state.
 
         Args:
-            views: live tables; rows that are not in memory here are passed over, so any sharding may be restored.
+            views: live tables; rows that are not in memory here are passed over, so any sharding may be restored, and
+                shards that can hold none of these rows are not read.
             manifest: the checkpoint; None = the newest whose files are intact (damaged ones are skipped, and said so).
             shards: shards of the checkpoint's plan to restore; only their files are read. None = all.
             cast: convert dtypes; otherwise another dtype is refused.
@@ -285,11 +322,6 @@ class CheckpointStore:
         """Wait for the save in flight, and end the writer. Its error, if any, is in `PendingSave.result`."""
         self._writer.shutdown(wait=True)
 
-    def _wait(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None and not (pending.done and pending.seen):
-            pending.result()
-
     def _newest(self) -> Manifest:
         found = self.latest()
         if found is None:
@@ -311,13 +343,14 @@ class CheckpointStore:
             copies = take_snapshot(request.views, self.plan, (shard,), request.rows)
             head.shards.update(copies)
             entries += self.write_entries(head, previous, serial)
-        return self._finish(head, entries, previous, serial, began)
+        return self.finish(head, entries, previous, serial, began=began)
 
     def _write(self, snapshot: Snapshot) -> Manifest:
         began = perf_counter()
         previous = None if snapshot.full else self._base_of(snapshot)
         serial = self.next_serial()
-        return self._finish(snapshot, self.write_entries(snapshot, previous, serial), previous, serial, began)
+        entries = self.write_entries(snapshot, previous, serial)
+        return self.finish(snapshot, entries, previous, serial, began=began)
 
     def _base_of(self, snapshot: Snapshot) -> Manifest:
         found = self.latest()
@@ -326,20 +359,3 @@ class CheckpointStore:
                 f"step {snapshot.step}: a save of some rows needs a save of all rows before it: save everything once"
             )
         return found
-
-    def _finish(
-        self, snapshot: Snapshot, entries: list[Entry], previous: Manifest | None, serial: int, began: float
-    ) -> Manifest:
-        manifest = self.commit(snapshot, entries, previous, serial)
-        self._events.emit(
-            "checkpoint_committed",
-            step=manifest.step,
-            serial=serial,
-            full=snapshot.full,
-            rows=sum(entry.num_rows for entry in entries),
-            bytes=sum(entry.file.bytes for entry in entries) + manifest.dense.bytes,
-            stall_seconds=snapshot.stall_seconds,
-            write_seconds=perf_counter() - began,
-        )
-        self.remove_old()
-        return manifest

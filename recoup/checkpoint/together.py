@@ -12,7 +12,7 @@ the training's process group, and restoring needs none of it: a lone rank reads 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from time import monotonic, sleep
+from time import monotonic, perf_counter, sleep
 from typing import Any, TypeAlias, TypeVar
 
 from recoup.checkpoint.errors import CheckpointError
@@ -44,10 +44,7 @@ def start_save_together(
     Raises:
         CheckpointError: the save before failed, on any rank.
     """
-    try:
-        snapshot: Snapshot | CheckpointError = store.snapshot(request, shards)
-    except CheckpointError as err:
-        snapshot = err  # the others must hear of it, or they would wait for this rank
+    snapshot = _snapshot(store, request, shards)
     stall = 0.0 if isinstance(snapshot, CheckpointError) else snapshot.stall_seconds
     return store.submit(lambda: _write_together(store, snapshot, rank, gather), stall)
 
@@ -55,12 +52,13 @@ def start_save_together(
 def save_together(
     store: CheckpointStore, request: SaveRequest, *, rank: int, shards: Sequence[int], gather: Gather
 ) -> Manifest:
-    """Save as `start_save_together` and wait for the outcome.
+    """Save as `start_save_together`, but in this thread (`gather` may be a collective of training's), to the end.
 
     Raises:
         CheckpointError: a rank failed; the same on all ranks.
     """
-    return start_save_together(store, request, rank=rank, shards=shards, gather=gather).result()
+    store.wait()
+    return _write_together(store, _snapshot(store, request, shards), rank, gather)
 
 
 class FileGather:
@@ -120,23 +118,30 @@ class FileGather:
         return f"reports/{self._token}-c{call:08d}-r{rank:04d}"
 
 
+def _snapshot(store: CheckpointStore, request: SaveRequest, shards: Sequence[int]) -> Snapshot | CheckpointError:
+    """Return the copy, or why there is none: the others must hear of it, or they would wait for this rank."""
+    try:
+        return store.snapshot(request, shards)
+    except CheckpointError as err:
+        return err
+
+
 def _write_together(
     store: CheckpointStore, snapshot: Snapshot | CheckpointError, rank: int, gather: Gather
 ) -> Manifest:
-    serial, previous = _agree_on_base(store, snapshot, rank, gather)
+    began = perf_counter()
+    serial, previous = base = _agree_on_base(store, snapshot, rank, gather)
     entries, problem = _attempt(lambda: _own_entries(store, snapshot, previous, serial))
     own: dict[str, Any] = {"problem": problem, "entries": [to_table(entry) for entry in entries or ()]}
     if isinstance(snapshot, Snapshot):
         own["tables"] = {name: to_table(facts) for name, facts in snapshot.tables.items()}
     reports = _exchange(gather, "entries", own)
     assert isinstance(snapshot, Snapshot)
-    committed, problem = _attempt(lambda: _commit(store, snapshot, reports, previous, serial) if rank == 0 else None)
+    committed, problem = _attempt(lambda: _commit(store, snapshot, reports, base, began) if rank == 0 else None)
     outcome = {"problem": problem, "manifest": "", "name": ""}
     if committed is not None:
         outcome |= {"manifest": encode_manifest(committed).decode(), "name": committed.name}
     outcomes = _exchange(gather, "outcome", outcome)
-    if committed is not None:
-        store.remove_old()
     return decode_manifest(outcomes[0]["manifest"].encode(), outcomes[0]["name"])
 
 
@@ -173,16 +178,17 @@ def _commit(
     store: CheckpointStore,
     snapshot: Snapshot,
     reports: Sequence[dict[str, Any]],
-    previous: Manifest | None,
-    serial: int,
+    base: tuple[int, Manifest | None],
+    began: float,
 ) -> Manifest:
+    serial, previous = base
     entries = [from_table(Entry, table, where="report") for report in reports for table in report["entries"]]
     tables = {
         name: from_table(TableFacts, table, where="report")
         for report in reports
         for name, table in report["tables"].items()
     }
-    return store.commit(replace(snapshot, tables=tables), entries, previous, serial)
+    return store.finish(replace(snapshot, tables=tables), entries, previous, serial, began=began)
 
 
 def _attempt(work: Callable[[], T]) -> tuple[T | None, str]:

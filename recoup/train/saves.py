@@ -5,21 +5,18 @@ first commits the manifest after all have reported; a rank that cannot write sto
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from recoup.checkpoint import (
-    CheckpointError,
     CheckpointStore,
-    Entry,
     PendingSave,
     SaveRequest,
     ShardPlan,
-    Snapshot,
     StoreConfig,
+    save_together,
 )
 from recoup.core import EventLog, RecoupError
 from recoup.model import DLRMConfig
@@ -71,7 +68,8 @@ class RunSaves:
         if ranks.world_size == 1:
             self._pending = self._store.start_save(request)
         else:
-            self._save_together(request, ranks)
+            rank = ranks.rank
+            save_together(self._store, request, rank=rank, shards=[rank], gather=ranks.gather)
 
     def restore(self) -> dict[str, Any]:
         """Set the trainer to the newest intact checkpoint and return the plain state saved with it.
@@ -103,29 +101,6 @@ class RunSaves:
         self._store.close()
         if self._pending is not None:
             self._pending.result()
-
-    def _save_together(self, request: SaveRequest, ranks: Ranks) -> None:
-        """Write this rank's entry, report, and let the first rank commit; any rank's failure is everyone's."""
-        store, device = self._store, self._trainer.device
-        serial = ranks.gather(store.next_serial())[0]
-        written: tuple[Snapshot, Entry] | None = None
-        problem: RecoupError | None = None
-        try:
-            snapshot = store.snapshot(request, shards=[ranks.rank])
-            written = snapshot, store.write_entry(snapshot, ranks.rank, serial, base=True)
-        except CheckpointError as err:
-            problem = err
-        ranks.agree(problem, [], device)
-        assert written is not None
-        reports = ranks.gather((written[1], written[0].tables))
-        if ranks.rank == 0:
-            tables = {name: facts for _, held in reports for name, facts in held.items()}
-            try:
-                store.commit(replace(written[0], tables=tables), [entry for entry, _ in reports], None, serial)
-                store.remove_old()
-            except CheckpointError as err:
-                problem = err
-        ranks.agree(problem, [], device)
 
 
 def shard_plan(model: DLRMConfig, ranks: Ranks) -> ShardPlan:
