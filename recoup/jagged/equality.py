@@ -50,7 +50,9 @@ def add_hashes(values: Array, weights: Array, offsets: Array, head: Array, hashe
     for i in range(head.shape[0]):
         if not head[i]:
             continue
-        h = hashes[i] * np.uint64(0x9E3779B97F4A7C15) + np.uint64(offsets[i + 1] - offsets[i])
+        # The length is scattered first: else a list [1] would hash as an empty one (1 ^ 1 = 0 stays 0 for ever).
+        h = (hashes[i] + np.uint64(offsets[i + 1] - offsets[i]) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        h ^= h >> np.uint64(31)
         for j in range(offsets[i], offsets[i + 1]):
             h = (h ^ np.uint64(values[j])) * np.uint64(0xFF51AFD7ED558CCD)
             h ^= h >> np.uint64(32)

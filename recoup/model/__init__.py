@@ -5,22 +5,29 @@ from recoup.model.checks import check_finite, check_ids, with_missing
 from recoup.model.config import AttentionEncoder, DLRMConfig, EmbeddingTable
 from recoup.model.dlrm import DLRM
 from recoup.model.errors import ModelError
+from recoup.model.lint import check_deduplicated
 from recoup.model.lookup import EmbeddedRows, Lookup, LookupOutput
 from recoup.model.sequence import SequenceAttention
+from recoup.model.target_attention import TargetAttention
+from recoup.model.wrap import Deduplicated, wrap
 
 __all__ = [
     "AttentionEncoder",
     "DLRM",
     "DLRMConfig",
+    "Deduplicated",
     "EmbeddedRows",
     "EmbeddingTable",
     "Lookup",
     "LookupOutput",
     "ModelError",
     "SequenceAttention",
+    "TargetAttention",
+    "check_deduplicated",
     "check_finite",
     "check_ids",
     "padded_attention",
     "window_attention",
     "with_missing",
+    "wrap",
 ]
