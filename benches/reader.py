@@ -13,7 +13,6 @@ on one thread, the best of several alternating runs. Memory is measured in a pro
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,14 +27,13 @@ from numba import njit
 from rich.console import Console
 from rich.table import Table as View
 
-from benches.row_reader import ROW_GROUP_ROWS, RowBatch, Work, read_rows
+from benches.reader_work import BATCH_SIZE, Work, config_of, work_of
+from benches.row_reader import ROW_GROUP_ROWS, RowBatch, read_rows
 from recoup.jagged import Batch, to_kjt
 from recoup.log import SyntheticLog, open_log
-from recoup.reader import Clamp, Hash, Log1p, Modulo, ReaderConfig, SampleRange, SessionReader, Truncate
+from recoup.reader import SampleRange, SessionReader
 from recoup.reader.transforms.id_kernels import mix
 from recoup.table import BuildConfig, SessionTable, build_table, open_table
-
-BATCH_SIZE = 4096
 
 
 def main() -> None:
@@ -43,37 +41,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="65,000 samples, under 50 s")
     parser.add_argument("--samples", type=int, default=0, help="samples of the log (default 260,000)")
-    parser.add_argument("--read-only", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.read_only:
-        _read_and_report(options.read_only)
-        return
     num_samples = options.samples or (65_000 if options.quick else 260_000)
     with tempfile.TemporaryDirectory(prefix="recoup-bench-reader-") as folder:
         _bench(Path(folder), num_samples, quick=options.quick)
-
-
-def work_of(table: SessionTable) -> Work:
-    schema = table.schema
-    return Work(
-        modulo=tuple(f.name for f in schema.sparse if f.group),
-        hashed=tuple(f.name for f in schema.sparse if not f.group),
-        dense=schema.dense_names,
-        label=schema.labels[0],
-    )
-
-
-def config_of(work: Work, **overrides: object) -> ReaderConfig:
-    """Return the reader's configuration of the same work."""
-    transforms = (
-        Truncate(features=work.modulo, last=work.last),
-        Modulo(features=work.modulo, size=work.modulo_size),
-        Hash(features=work.hashed, size=work.hash_size),
-        Clamp(features=work.dense, low=work.low, high=work.high),
-        Log1p(features=work.dense),
-    )
-    return ReaderConfig(**{"batch_size": BATCH_SIZE, "transforms": transforms, **overrides})
 
 
 def _bench(folder: Path, num_samples: int, *, quick: bool) -> None:
@@ -172,22 +144,9 @@ def _exponent(table: SessionTable, work: Work) -> float:
 
 def _memory(table: Path) -> dict[str, float]:
     """Return the resident memory of a process that reads the table, and what of it was there after imports."""
-    command = [sys.executable, "-m", "benches.reader", "--read-only", str(table)]
+    command = [sys.executable, "-m", "benches.reader_work", str(table)]
     output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout
     return json.loads(output.splitlines()[-1])
-
-
-def _read_and_report(path: Path) -> None:
-    table = open_table(path)
-    before = _resident_mib("VmRSS")
-    for _batch in SessionReader(table, config_of(work_of(table))):
-        pass
-    print(json.dumps({"peak_mib": _resident_mib("VmHWM"), "imports_mib": before}))
-
-
-def _resident_mib(field: str) -> float:
-    status = Path(f"/proc/{os.getpid()}/status").read_text(encoding="ascii")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field)) / 1024
 
 
 def _assert_equal_batches(ours: Iterator[Batch], theirs: Iterator[RowBatch], work: Work) -> None:

@@ -16,29 +16,11 @@ import pyarrow.parquet as pq
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from benches.reader_work import Work
 from recoup.reader import gather
 from recoup.reader.transforms import dense_kernels, id_kernels
 
 ROW_GROUP_ROWS = 32_768
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """The same work for both readers: which columns, and which transforms."""
-
-    modulo: tuple[str, ...]
-    hashed: tuple[str, ...]
-    dense: tuple[str, ...]
-    label: str
-    last: int = 50
-    modulo_size: int = 1_000_003
-    hash_size: int = 1_000_000
-    low: float = 0.0
-    high: float = 100_000.0
-
-    @property
-    def sparse(self) -> tuple[str, ...]:
-        return self.modulo + self.hashed
 
 
 @dataclass(frozen=True)
