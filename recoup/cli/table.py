@@ -25,15 +25,19 @@ def build(
     overrides: Overrides = None,
     overwrite: Annotated[bool, typer.Option("--overwrite/--no-overwrite", help="Replace a complete table.")] = False,
     resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on with a stopped build.")] = False,
+    engine: Annotated[str, typer.Option(help="embedded (this process, spilling) or spark.")] = "embedded",
+    master: Annotated[str, typer.Option(help="Spark's master, such as local[4] or spark://host:7077.")] = "local[*]",
 ) -> None:
     """Build a session table from a log; the folder holds the older complete table until the new one is committed.
 
     Example: recoup table build recipes/kuairand.toml out/table --set log.path=data/kuairand
+
+    With --engine spark the log must be row-per-sample Parquet: recoup log convert writes it from any log.
     """
     from recoup.cli.progress import progress_bars
     from recoup.core import load_config
     from recoup.log import LogConfig, open_log
-    from recoup.table import BuildConfig, build_table
+    from recoup.table import BuildConfig, TableError, build_table
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class TableBuild:
@@ -43,16 +47,34 @@ def build(
     # A function-local class: its hints name local types, so they are given as objects.
     TableBuild.__annotations__.update(log=LogConfig, build=BuildConfig)
     settings = load_config(TableBuild, config, overrides or ())
+    if engine not in ("embedded", "spark"):
+        raise TableError(f"expected --engine embedded or spark, got {engine!r}")
     with progress_bars() as progress:
-        manifest = build_table(
-            open_log(settings.log), folder, settings.build, overwrite=overwrite, resume=resume, progress=progress
-        )
+        if engine == "spark":
+            manifest = _build_on_spark(settings, folder, master, overwrite=overwrite, progress=progress)
+        else:
+            manifest = build_table(
+                open_log(settings.log), folder, settings.build, overwrite=overwrite, resume=resume, progress=progress
+            )
     counts = manifest.counts
     typer.echo(
         f"{counts.samples} samples in {counts.sessions} sessions, {counts.rows} rows, {len(manifest.parts)} parts, "
         f"{sum(part.bytes for part in manifest.parts)} bytes; "
         f"{counts.repeated} repeated and {counts.late} late samples left out, {counts.sampled_out} sampled out"
     )
+
+
+def _build_on_spark(settings: Any, folder: Path, master: str, *, overwrite: bool, progress: Any) -> Any:  # noqa: ANN401
+    from recoup.log import ParquetLog
+    from recoup.table import TableError
+    from recoup.table.spark import SparkBuild, build_table_on_spark
+
+    if not isinstance(settings.log, ParquetLog):
+        raise TableError(
+            f"expected a 'parquet' log for Spark, got {settings.log.kind!r}: use 'recoup log convert' first"
+        )
+    spark = SparkBuild(master=master)
+    return build_table_on_spark(settings.log, folder, settings.build, spark, overwrite=overwrite, progress=progress)
 
 
 @table.command("inspect")
