@@ -4,8 +4,10 @@ Names in the file: `<table>/rows`, `<table>/weight` (or `<table>/weight.codes|le
 Its metadata says whose it is: run, shard, kind, step; a file of another run or shard is refused.
 """
 
+import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -58,6 +60,16 @@ def decode_entry(data: bytes, tables: Mapping[str, TableFacts], *, bits: int = 0
     return result
 
 
+def _extremes(tensor: Tensor) -> tuple[float, float]:
+    """Return the least and greatest number; NaN wins. No copy, and one thread only: this runs beside training."""
+    if tensor.dtype in (torch.float32, torch.float64):
+        numbers = tensor.numpy()
+        with np.errstate(invalid="ignore"):
+            return float(numbers.min()), float(numbers.max())
+    least, greatest = torch.aminmax(tensor)
+    return float(least), float(greatest)
+
+
 def check_finite(what: str, tensor: Tensor, rows: Tensor | None = None) -> None:
     """Refuse NaN and infinity: they must never reach a checkpoint.
 
@@ -66,8 +78,7 @@ def check_finite(what: str, tensor: Tensor, rows: Tensor | None = None) -> None:
     """
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return
-    least, greatest = torch.aminmax(tensor)  # NaN wins; one pass, no copy
-    if bool(torch.isfinite(least) & torch.isfinite(greatest)):
+    if all(math.isfinite(value) for value in _extremes(tensor)):
         return
     place = int((~torch.isfinite(tensor.reshape(tensor.shape[0] if tensor.dim() else 1, -1)).all(dim=1)).nonzero()[0])
     where = f", row {int(rows[place])}" if rows is not None else ""
