@@ -26,8 +26,11 @@ def encode_entry(copies: Mapping[str, RowsCopy], owner: Mapping[str, str], *, bi
         CheckpointError: a row holds NaN or infinity.
     """
     tensors: dict[str, Tensor] = {}
+    listed: set[int] = set()
     for table, copy in copies.items():
-        tensors[f"{table}/rows"] = copy.rows
+        # Tables of one size share a cached list of row numbers; safetensors refuses tensors that share memory.
+        tensors[f"{table}/rows"] = copy.rows.clone() if copy.rows.data_ptr() in listed else copy.rows
+        listed.add(copy.rows.data_ptr())
         for name, part in copy.parts.items():
             check_finite(f"{name} of table {table!r}", part, copy.rows)
             if name == "weight" and bits:
