@@ -1,6 +1,6 @@
 """The session table: one row = one session, each version of a dedup group once, in Parquet that any engine reads."""
 
-from recoup.table.added import with_histories
+from recoup.table.added import regrouped, with_histories
 from recoup.table.build import BuildConfig, build_table
 from recoup.table.disk import disk_needed
 from recoup.table.encode import SessionEncoder, encode_sessions
@@ -9,7 +9,7 @@ from recoup.table.flatten import flatten_rows
 from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 from recoup.table.layout import row_schema
-from recoup.table.manifest import Counts, Manifest, Part, RowGroup
+from recoup.table.manifest import Counts, GroupPrediction, Manifest, Part, RowGroup
 from recoup.table.session_table import SessionTable, open_table
 from recoup.table.sessions import SessionRule
 from recoup.table.writer import WriterConfig
@@ -17,6 +17,7 @@ from recoup.table.writer import WriterConfig
 __all__ = [
     "BuildConfig",
     "Counts",
+    "GroupPrediction",
     "HistoryFeature",
     "HistoryMean",
     "Manifest",
@@ -32,6 +33,7 @@ __all__ = [
     "encode_sessions",
     "flatten_rows",
     "open_table",
+    "regrouped",
     "row_schema",
     "with_histories",
 ]

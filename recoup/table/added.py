@@ -1,9 +1,9 @@
-"""The table's schema: the log's, with the features that the builder makes from the log added."""
+"""The table's schema: the log's, with the features that the builder makes from the log, in the groups asked for."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recoup.schema import DenseFeature, Schema, SchemaError, SparseFeature
+from recoup.schema import DedupGroup, DenseFeature, Schema, SchemaError, SparseFeature
 from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 
@@ -22,3 +22,21 @@ def with_histories(schema: Schema, histories: Sequence[HistoryFeature], means: S
     sparse = tuple(SparseFeature(name=history.name, group=history.group) for history in histories)
     dense = tuple(DenseFeature(name=mean.name) for mean in means)
     return replace(schema, sparse=(*schema.sparse, *sparse), dense=(*schema.dense, *dense))
+
+
+def regrouped(schema: Schema, groups: Sequence[DedupGroup]) -> Schema:
+    """Return `schema` with these dedup groups and no others; without any, as it is.
+
+    Raises:
+        SchemaError: a feature is not in the schema, or is in two groups.
+    """
+    if not groups:
+        return schema
+    group_of: dict[str, str] = {}
+    for group in groups:
+        for feature in group.features:
+            schema.sparse_feature(feature)
+            if feature in group_of:
+                raise SchemaError(f"expected each feature in one group, got {feature!r} in two: {group_of[feature]!r}")
+            group_of[feature] = group.name
+    return replace(schema, sparse=tuple(replace(f, group=group_of.get(f.name, "")) for f in schema.sparse))

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from recoup.core import ConfigError, Progress, from_table, no_progress, to_table, write_json_atomic
 from recoup.log import LogSource
-from recoup.schema import sample_schema
-from recoup.table.added import with_histories
+from recoup.schema import DedupGroup, sample_schema
+from recoup.table.added import regrouped, with_histories
 from recoup.table.arrays import IntArray
 from recoup.table.arrival import LatenessFilter
 from recoup.table.disk import check_disk, disk_needed
@@ -26,7 +26,16 @@ from recoup.table.errors import TableError
 from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 from recoup.table.layout import row_schema
-from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, Part, read_manifest, write_manifest
+from recoup.table.manifest import (
+    MANIFEST,
+    PARTS,
+    Counts,
+    GroupPrediction,
+    Manifest,
+    Part,
+    read_manifest,
+    write_manifest,
+)
 from recoup.table.runs import Run, read_run, rows_in_order, write_run
 from recoup.table.sampling import key_hashes
 from recoup.table.sessions import SessionRule
@@ -47,6 +56,10 @@ class BuildConfig:
     sessions: SessionRule = field(default_factory=SessionRule)
     histories: tuple[HistoryFeature, ...] = ()
     means: tuple[HistoryMean, ...] = ()
+    groups: tuple[DedupGroup, ...] = ()
+    """Dedup groups instead of the log's own; features in none are not deduplicated. None given = as the schema says."""
+    predictions: tuple[GroupPrediction, ...] = ()
+    """What `table suggest` foretold; kept in the manifest, so that `table inspect` shows it beside what came."""
     sample_sessions: float = 1.0
     """Share of whole sessions that is kept."""
     seed: int = 0
@@ -99,13 +112,14 @@ def build_table(
         manifest = read_manifest(path)
     else:
         runs = work.encode(progress)
-        schema = with_histories(source.schema, config.histories, config.means)
+        schema = regrouped(with_histories(source.schema, config.histories, config.means), config.groups)
         manifest = Manifest(
             generation=work.generation,
             schema=schema,
             sessions=config.sessions,
             histories=config.histories,
             means=config.means,
+            predictions=config.predictions,
             counts=work.counts(runs),
             parts=work.write(runs, row_schema(schema), progress),
             source=json.dumps(source.describe(), sort_keys=True, default=str),
@@ -150,6 +164,7 @@ class _Work:
             rule=config.sessions,
             histories=config.histories,
             means=config.means,
+            groups=config.groups,
             sample_sessions=config.sample_sessions,
             seed=config.seed,
             memory_bytes=config.memory_bytes,

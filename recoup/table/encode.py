@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from recoup.jagged import equality
-from recoup.schema import Schema, weights_column
+from recoup.schema import DedupGroup, Schema, weights_column
 from recoup.table import versions
-from recoup.table.added import with_histories
+from recoup.table.added import regrouped, with_histories
 from recoup.table.arrays import BoolArray, IntArray, NumpyArray, compute, list_array, list_parts
 from recoup.table.histories import HistoryBuilder, HistoryFeature
 from recoup.table.history_means import HistoryMean, MeanBuilder
@@ -41,7 +41,8 @@ ENCODE_SAMPLES = 8192
 class SessionEncoder:
     """Turn sorted batches of `sample_schema(source)` into batches of `row_schema(schema)`.
 
-    `schema` is the source's schema with the histories added. State: the cut, the histories and the open row.
+    `schema` is the source's schema with the histories added and, if given, regrouped.
+    State: the cut, the histories and the open row.
     """
 
     def __init__(
@@ -50,13 +51,14 @@ class SessionEncoder:
         rule: SessionRule,
         histories: Sequence[HistoryFeature] = (),
         means: Sequence[HistoryMean] = (),
+        groups: Sequence[DedupGroup] = (),
     ) -> None:
         """Start before the first sample.
 
         Raises:
             SchemaError: a history or a column name contradicts the schema.
         """
-        self.schema = with_histories(source, histories, means)
+        self.schema = regrouped(with_histories(source, histories, means), groups)
         self.num_repeated = 0
         self.num_samples = 0
         self.num_sessions = 0

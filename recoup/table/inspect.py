@@ -8,13 +8,14 @@ S / (1 + (S - 1)(1 - d)). Source: RecD (arXiv 2211.05239).
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from recoup.core import Progress, no_progress
 from recoup.jagged.factor import dedup_factor, window_factor
 from recoup.table.arrays import IntArray, list_parts
 from recoup.table.layout import NUM_SAMPLES, inverse_column, length_column, values_column
+from recoup.table.manifest import GroupPrediction
 from recoup.table.session_table import SessionTable
+from recoup.table.weigh import column_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +33,9 @@ class GroupFacts:
     window_factor: float
     """IDs of all samples over IDs stored: repeats and shared windows together."""
     predicted_window_factor: float
-    """By formula, each change bringing one new ID; equal to the factor where lists do not shift."""
+    """By formula, from the mean row length, d, the mean list length and the new IDs a change brings."""
+    new_ids: float
+    """k: IDs stored a change, after what windows share; the mean length where lists do not shift."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +51,8 @@ class TableFacts:
     groups: tuple[GroupFacts, ...]
     bytes_by_feature: dict[str, int]
     """Compressed bytes of the columns of each feature, group inverse and other column."""
+    predictions: tuple[GroupPrediction, ...]
+    """What `table suggest` foretold, if the build was told."""
 
 
 def inspect_table(table: SessionTable, *, progress: Progress = no_progress) -> TableFacts:
@@ -79,13 +84,15 @@ def inspect_table(table: SessionTable, *, progress: Progress = no_progress) -> T
         samples_per_session=mean,
         longest_session=longest,
         groups=tuple(groups),
-        bytes_by_feature=_bytes_by_feature(table),
+        bytes_by_feature=column_bytes([table.part_path(part.name) for part in table.manifest.parts]),
+        predictions=table.manifest.predictions,
     )
 
 
 class _Counter:
     def __init__(self) -> None:
-        self._samples = self._versions = self._rows = self._same = self._expanded = self._stored = 0
+        self._samples = self._versions = self._rows = self._same = 0
+        self._expanded = self._stored = self._first = 0
 
     def add(
         self,
@@ -104,6 +111,7 @@ class _Counter:
         self._same += int(same.sum())
         row_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         for (length, version_offsets), value_offsets in zip(lengths, stored, strict=True):
+            self._first += int(length[version_offsets[:-1][np.diff(version_offsets) > 0]].sum())
             self._expanded += int(length[version_offsets[row_of] + codes].sum())
             self._stored += int(value_offsets[-1] - value_offsets[0])
         self._versions += int(lengths[0][1][-1] - lengths[0][1][0])
@@ -111,7 +119,8 @@ class _Counter:
     def facts(self, name: str, features: tuple[str, ...], mean: float) -> GroupFacts:
         chances = self._samples - self._rows
         repeat = self._same / chances if chances else 0.0
-        length = self._expanded / max(1, self._samples) / len(features)
+        length = self._expanded / max(1, self._samples)
+        new_ids = (self._stored - self._first) / max(1, chances - self._same)
         return GroupFacts(
             name=name,
             features=features,
@@ -119,18 +128,8 @@ class _Counter:
             measured_factor=self._samples / max(1, self._versions),
             predicted_factor=dedup_factor(max(1.0, mean), repeat),
             window_factor=self._expanded / max(1, self._stored),
-            predicted_window_factor=window_factor(max(1.0, mean), repeat, length=length) if length else 1.0,
+            predicted_window_factor=window_factor(max(1.0, mean), repeat, length=length, new_ids=new_ids)
+            if length
+            else 1.0,
+            new_ids=new_ids / len(features),
         )
-
-
-def _bytes_by_feature(table: SessionTable) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for part in table.manifest.parts:
-        metadata = pq.read_metadata(table.part_path(part.name))
-        for group in range(metadata.num_row_groups):
-            for column in range(metadata.num_columns):
-                chunk = metadata.row_group(group).column(column)
-                name = chunk.path_in_schema.split(".")[0]
-                feature = name.rpartition("__")[0] or name
-                sizes[feature] = sizes.get(feature, 0) + int(chunk.total_compressed_size)
-    return dict(sorted(sizes.items(), key=lambda item: -item[1]))

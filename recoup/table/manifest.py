@@ -65,6 +65,21 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GroupPrediction:
+    """What `table suggest` foretold of a dedup group, from a sample of the log."""
+
+    name: str
+    repeat: float
+    """d: chance that the group stays unchanged from one sample to the next."""
+    factor: float
+    """Samples over versions."""
+    window_factor: float
+    """IDs of all samples over IDs stored."""
+    bytes_per_sample: float
+    """Compressed bytes of the group's columns."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
     """The table's whole description; `parts` are in reading order, rows by (start, key, chunk)."""
 
@@ -75,6 +90,7 @@ class Manifest:
     sessions: SessionRule
     histories: tuple[HistoryFeature, ...] = ()
     means: tuple[HistoryMean, ...] = ()
+    predictions: tuple[GroupPrediction, ...] = ()
     counts: Counts = field(default_factory=Counts)
     parts: tuple[Part, ...] = ()
     source: str = ""

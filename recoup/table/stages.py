@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from recoup.schema import Schema, sample_schema
+from recoup.schema import DedupGroup, Schema, sample_schema
 from recoup.table.arrays import IntArray, compute
 from recoup.table.encode import SessionEncoder
 from recoup.table.histories import HistoryFeature
@@ -54,6 +54,7 @@ class Encoding:
     rule: SessionRule
     histories: tuple[HistoryFeature, ...]
     means: tuple[HistoryMean, ...]
+    groups: tuple[DedupGroup, ...]
     sample_sessions: float
     seed: int
     memory_bytes: int
@@ -89,7 +90,7 @@ def sort_indices(rows: pa.Table | pa.RecordBatch, order: list[str]) -> pa.Array:
 
 def encode_bucket(spool: Spool, bucket: int, encoding: Encoding) -> tuple[pa.RecordBatch, Counts]:
     """Return the encoded rows of a bucket by session start, key and chunk, and what was counted."""
-    encoder = SessionEncoder(encoding.schema, encoding.rule, encoding.histories, encoding.means)
+    encoder = SessionEncoder(encoding.schema, encoding.rule, encoding.histories, encoding.means, encoding.groups)
     encoded: list[pa.RecordBatch] = []
     for batch in sorted_bucket(spool, bucket, encoding):
         encoded += encoder.encode(batch)

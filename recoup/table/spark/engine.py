@@ -17,7 +17,7 @@ import pyarrow as pa
 from recoup.core import ConfigError, Progress, from_table, no_progress, to_table
 from recoup.log import ParquetLog
 from recoup.schema import Schema, sample_schema
-from recoup.table.added import with_histories
+from recoup.table.added import regrouped, with_histories
 from recoup.table.build import BuildConfig
 from recoup.table.errors import TableError
 from recoup.table.layout import row_schema
@@ -93,13 +93,14 @@ def build_table_on_spark(
 
 
 def _plan(source: ParquetLog, path: Path, config: BuildConfig, generation: int) -> dict[str, Any]:
-    schema = with_histories(source.schema, config.histories, config.means)
+    schema = regrouped(with_histories(source.schema, config.histories, config.means), config.groups)
     return {
         "source": to_table(source.schema),
         "schema": to_table(schema),
         "sessions": to_table(config.sessions),
         "histories": [to_table(history) for history in config.histories],
         "means": [to_table(mean) for mean in config.means],
+        "groups": [to_table(group) for group in config.groups],
         "writer": to_table(config.writer),
         "sample_sessions": config.sample_sessions,
         "seed": config.seed,
@@ -164,10 +165,11 @@ def _manifest(
     )
     return Manifest(
         generation=plan["generation"],
-        schema=with_histories(source.schema, config.histories, config.means),
+        schema=from_table(Schema, plan["schema"]),
         sessions=config.sessions,
         histories=config.histories,
         means=config.means,
+        predictions=config.predictions,
         counts=counts,
         parts=full,
         source=json.dumps({"kind": "parquet", "path": source.path, "engine": "spark"}, sort_keys=True),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from recoup.core import from_table, to_table
 from recoup.log import conform
-from recoup.schema import Schema
+from recoup.schema import DedupGroup, Schema
 from recoup.table.encode import SessionEncoder, encode_sessions
 from recoup.table.errors import TableError
 from recoup.table.histories import HistoryFeature
@@ -38,6 +38,7 @@ def encode_task(plan: dict[str, Any]) -> Callable[[Batches], Iterator[pa.RecordB
             from_table(SessionRule, plan["sessions"]),
             tuple(from_table(HistoryFeature, one) for one in plan["histories"]),
             tuple(from_table(HistoryMean, one) for one in plan["means"]),
+            tuple(from_table(DedupGroup, one) for one in plan["groups"]),
         )
         yield from encode_sessions(
             (conform(batch, source, plan["where"]) for batch in _in_order(batches, source)), encoder
