@@ -1,11 +1,14 @@
 """A run's files in the store: written with their checksum, read back verified; manifests listed and judged complete."""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 
 from recoup.checkpoint.entry import decode_entry
 from recoup.checkpoint.errors import CheckpointError, DamagedError
 from recoup.checkpoint.manifest import Entry, FileRef, Manifest, checksum, decode_manifest
 from recoup.checkpoint.names import DATA, MANIFESTS, order_of
+from recoup.checkpoint.plan import ShardPlan
 from recoup.checkpoint.snapshot import RowsCopy
 from recoup.checkpoint.storage import Storage
 from recoup.core import EventLog
@@ -80,6 +83,27 @@ class RunFiles:
             else:
                 found.append(manifest)
         return found
+
+    def composed(self, plan: ShardPlan, bases: Mapping[int, Manifest], newest: Manifest | None) -> Manifest:
+        """Return the newest of `bases` and `newest` with each shard's chain from its base, or else from `newest`.
+
+        A base under another plan is returned as it is: no delta can go on it.
+        """
+        sources = [*bases.values(), *((newest,) if newest is not None else ())]
+        for one in sources:
+            if one.plan != plan:
+                return one
+        chosen = {shard: bases.get(shard, newest) for shard in range(plan.num_shards)}
+        entries = tuple(entry for shard, one in chosen.items() if one is not None for entry in one.chain(shard))
+        sizes = self.storage.sizes(DATA)
+        for entry in entries:
+            if sizes.get(entry.file.name) != entry.file.bytes:
+                raise CheckpointError(
+                    f"expected '{entry.file.name}' of {entry.file.bytes} bytes to go on, got "
+                    f"{sizes.get(entry.file.name, 'none')}: save everything once"
+                )
+        template = max(sources, key=lambda one: (one.generation, one.serial))
+        return replace(template, entries=entries)
 
     def skipped(self, name: str, reason: str) -> None:
         """Say that a checkpoint is passed over, and why."""

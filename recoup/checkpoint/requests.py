@@ -84,6 +84,8 @@ class Restored:
     manifest: Manifest
     dense: dict[str, Tensor]
     extra: dict[str, Any]
+    shards: tuple[int, ...] = ()
+    """Shards read: those asked for that may hold rows of the live tables."""
 
 
 class PendingSave:

@@ -36,16 +36,20 @@ class Storage:
         self._root = str(root).rstrip("/")
         self._local = "file" in (system.protocol if isinstance(system.protocol, tuple) else (system.protocol,))
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file; it is durable when this returns.
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a file, whole or not at all.
 
+        Args:
+            name: where.
+            data: what.
+            durable: flush it before this returns; otherwise it outlives this process, but maybe not the machine.
         Raises:
             CheckpointError: the disk is full, the permission is missing, ...; no file of that name was changed.
         """
         path = f"{self._root}/{name}"
         try:
             if self._local:
-                _write_local(Path(path), data)
+                _write_local(Path(path), data, durable=durable)
             else:
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._fs.pipe_file(path, data)
@@ -88,10 +92,15 @@ class Storage:
             raise CheckpointError(f"removing '{self._root}/{name}' failed: {err}") from err
 
 
-def _write_local(target: Path, data: bytes) -> None:
+def _write_local(target: Path, data: bytes, *, durable: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_path(target)
     try:
-        write_atomic(target, data)
+        if durable:
+            write_atomic(target, data)
+        else:
+            temporary.write_bytes(data)
+            temporary.replace(target)
     except OSError:
-        temporary_path(target).unlink(missing_ok=True)  # a full disk is not left fuller
+        temporary.unlink(missing_ok=True)  # a full disk is not left fuller
         raise

@@ -10,7 +10,7 @@ into a table; a process of an older generation cannot commit over a newer one.
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 
@@ -68,6 +68,9 @@ class CheckpointStore:
         self._files = RunFiles(self.storage, run_id, self._events)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="recoup-checkpoint")
         self._pending: PendingSave | None = None
+        self._base: dict[int, Manifest] = {}
+        """By shard, the checkpoint that the live rows go on from: restored or committed last. Deltas go on its chain,
+        not on a newer one's that a restore found damaged."""
 
     # Saving
 
@@ -208,7 +211,26 @@ class CheckpointStore:
             extra=snapshot.extra,
         )
         self.storage.write(manifest.name, encode_manifest(manifest))
+        self.go_on_from(manifest, range(self.plan.num_shards))
         return manifest
+
+    def go_on_from(self, manifest: Manifest, shards: Iterable[int]) -> None:
+        """Take note that the live rows of these shards are those of a checkpoint: their next deltas go on it."""
+        self._base |= dict.fromkeys(shards, manifest)
+
+    def base_of_deltas(self, step: int) -> Manifest:
+        """Return the chains that the next deltas go on: of every shard's checkpoint, else of the newest one.
+
+        Raises:
+            NoCheckpointError: there is none.
+            CheckpointError: a file of them has gone.
+        """
+        newest = self.latest()
+        if newest is None and not self._base:
+            raise NoCheckpointError(
+                f"step {step}: a save of some rows needs a save of all rows before it: save everything once"
+            )
+        return self._files.composed(self.plan, self._base, newest)
 
     def finish(
         self, snapshot: Snapshot, entries: Sequence[Entry], previous: Manifest | None, serial: int, *, began: float
@@ -257,7 +279,7 @@ class CheckpointStore:
         """
         self.wait()
         began = perf_counter()
-        manifest = self._newest()
+        manifest = self.base_of_deltas(0) if self._base else self._newest()
         serial = self.next_serial()
         entries = [self.compact_shard(manifest, shard, serial) for shard in range(manifest.plan.num_shards)]
         dense = restore_rows(self._files, manifest, {}, (), cast=False, max_bytes=0).dense
@@ -305,13 +327,17 @@ class CheckpointStore:
             CheckpointError: the chosen checkpoint is damaged or does not fit; no row was changed.
         """
         limit = self._config.max_restore_bytes
-        if manifest is not None:
-            return restore_rows(self._files, manifest, views, shards, cast=cast, max_bytes=limit)
-        for candidate in self.checkpoints():
+        for candidate in (manifest,) if manifest is not None else self.checkpoints():
             try:
-                return restore_rows(self._files, candidate, views, shards, cast=cast, max_bytes=limit)
+                found = restore_rows(self._files, candidate, views, shards, cast=cast, max_bytes=limit)
             except DamagedError as err:
+                if manifest is not None:
+                    raise
                 self._files.skipped(candidate.name, str(err))
+            else:
+                same = candidate.plan == self.plan
+                self.go_on_from(candidate, found.shards if same else range(self.plan.num_shards))
+                return found
         raise self._none()
 
     def remove_old(self) -> None:
@@ -338,7 +364,7 @@ class CheckpointStore:
         head = self.snapshot(request, shards=())
         serial, began = self.next_serial(), perf_counter()
         entries: list[Entry] = []
-        previous = None if head.full else self._base_of(head)
+        previous = None if head.full else self.base_of_deltas(head.step)
         for shard in range(self.plan.num_shards):
             copies = take_snapshot(request.views, self.plan, (shard,), request.rows)
             head.shards.update(copies)
@@ -347,15 +373,7 @@ class CheckpointStore:
 
     def _write(self, snapshot: Snapshot) -> Manifest:
         began = perf_counter()
-        previous = None if snapshot.full else self._base_of(snapshot)
+        previous = None if snapshot.full else self.base_of_deltas(snapshot.step)
         serial = self.next_serial()
         entries = self.write_entries(snapshot, previous, serial)
         return self.finish(snapshot, entries, previous, serial, began=began)
-
-    def _base_of(self, snapshot: Snapshot) -> Manifest:
-        found = self.latest()
-        if found is None:
-            raise NoCheckpointError(
-                f"step {snapshot.step}: a save of some rows needs a save of all rows before it: save everything once"
-            )
-        return found

@@ -106,9 +106,9 @@ class FileGather:
 
     def _report(self, name: str, text: str) -> None:
         try:
-            self._storage.write(name, text.encode())
+            self._storage.write(name, text.encode(), durable=False)
         except CheckpointError as err:
-            self._storage.write(f"{name}{_FAILED}", b"")  # an empty file fits where nothing else does
+            self._storage.write(f"{name}{_FAILED}", b"", durable=False)  # an empty file fits where nothing else does
             raise CheckpointError(self._unable(self._rank)) from err
 
     def _unable(self, rank: int) -> str:
@@ -130,64 +130,69 @@ def _write_together(
     store: CheckpointStore, snapshot: Snapshot | CheckpointError, rank: int, gather: Gather
 ) -> Manifest:
     began = perf_counter()
-    serial, previous = base = _agree_on_base(store, snapshot, rank, gather)
-    entries, problem = _attempt(lambda: _own_entries(store, snapshot, previous, serial))
-    own: dict[str, Any] = {"problem": problem, "entries": [to_table(entry) for entry in entries or ()]}
+    serial, base = _agree_on_serial(store, snapshot, rank, gather)
+    own = snapshot.shards.keys() if isinstance(snapshot, Snapshot) else ()
+    chains = [to_table(entry) for shard in own for entry in (base.chain(shard) if base else ())]
+    entries, problem = _attempt(lambda: _own_entries(store, snapshot, base, serial))
+    report: dict[str, Any] = {"problem": problem, "chains": chains, "entries": [to_table(e) for e in entries or ()]}
     if isinstance(snapshot, Snapshot):
-        own["tables"] = {name: to_table(facts) for name, facts in snapshot.tables.items()}
-    reports = _exchange(gather, "entries", own)
-    assert isinstance(snapshot, Snapshot)
-    committed, problem = _attempt(lambda: _commit(store, snapshot, reports, base, began) if rank == 0 else None)
+        report["tables"] = {name: to_table(facts) for name, facts in snapshot.tables.items()}
+    reports = _exchange(gather, "entries", report)
+    committed, problem = _attempt(
+        lambda: _commit(store, snapshot, reports, (serial, base), began) if rank == 0 else None
+    )
     outcome = {"problem": problem, "manifest": "", "name": ""}
     if committed is not None:
         outcome |= {"manifest": encode_manifest(committed).decode(), "name": committed.name}
-    outcomes = _exchange(gather, "outcome", outcome)
-    return decode_manifest(outcomes[0]["manifest"].encode(), outcomes[0]["name"])
+    first = _exchange(gather, "outcome", outcome)[0]
+    manifest = decode_manifest(first["manifest"].encode(), first["name"])
+    store.go_on_from(manifest, range(manifest.plan.num_shards))
+    return manifest
 
 
-def _agree_on_base(
+def _agree_on_serial(
     store: CheckpointStore, snapshot: Snapshot | CheckpointError, rank: int, gather: Gather
 ) -> tuple[int, Manifest | None]:
-    """Return rank 0's serial and, for a delta, the checkpoint it goes on."""
+    """Return rank 0's serial and, for a delta, what this rank's shards go on."""
 
-    def propose() -> dict[str, Any]:
+    def propose() -> tuple[int, Manifest | None]:
         if isinstance(snapshot, CheckpointError):
             raise snapshot
-        if rank != 0:
-            return {}
-        previous = None if snapshot.full else store.latest()
-        if previous is None and not snapshot.full:
-            raise CheckpointError("a save of some rows needs a save of all rows before it: save everything once")
-        text = "" if previous is None else encode_manifest(previous).decode()
-        return {"serial": store.next_serial(), "previous": text, "name": previous.name if previous else ""}
+        base = None if snapshot.full else store.base_of_deltas(snapshot.step)
+        return store.next_serial() if rank == 0 else 0, base
 
     proposal, problem = _attempt(propose)
-    first = _exchange(gather, "base", {"problem": problem, **(proposal or {})})[0]
-    found = decode_manifest(first["previous"].encode(), first["name"]) if first["previous"] else None
-    return int(first["serial"]), found
+    serial, base = proposal or (0, None)
+    first = _exchange(gather, "serial", {"problem": problem, "serial": serial})[0]
+    return int(first["serial"]), base
 
 
 def _own_entries(
-    store: CheckpointStore, snapshot: Snapshot | CheckpointError, previous: Manifest | None, serial: int
+    store: CheckpointStore, snapshot: Snapshot | CheckpointError, base: Manifest | None, serial: int
 ) -> list[Entry]:
     assert isinstance(snapshot, Snapshot)
-    return store.write_entries(snapshot, previous, serial)
+    return store.write_entries(snapshot, base, serial)
 
 
 def _commit(
     store: CheckpointStore,
-    snapshot: Snapshot,
+    snapshot: Snapshot | CheckpointError,
     reports: Sequence[dict[str, Any]],
-    base: tuple[int, Manifest | None],
+    agreed: tuple[int, Manifest | None],
     began: float,
 ) -> Manifest:
-    serial, previous = base
-    entries = [from_table(Entry, table, where="report") for report in reports for table in report["entries"]]
+    assert isinstance(snapshot, Snapshot)
+    serial, base = agreed
+    entries, chains = (
+        [from_table(Entry, table, where="report") for report in reports for table in report[key]]
+        for key in ("entries", "chains")
+    )
     tables = {
         name: from_table(TableFacts, table, where="report")
         for report in reports
         for name, table in report["tables"].items()
     }
+    previous = None if base is None else replace(base, entries=tuple(chains))
     return store.finish(replace(snapshot, tables=tables), entries, previous, serial, began=began)
 
 

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import time
 
 import torch
 from fsspec.implementations.local import LocalFileSystem
@@ -83,14 +84,16 @@ def save_as_rank(folder, rank, failing, how):
         rows_of_step(views, number)
         if number == 2 and rank == failing:
             fail(how, views)
+        outcome, began = {"case": token, "rank": rank, "step": number}, time.monotonic()
         try:
             full = None if number < 3 else {"users": torch.arange(0, 97, 3)}
             manifest = save_together(store, request(views, number, rows=full), rank=rank, shards=[rank], gather=gather)
-            report(json.dumps({"case": token, "rank": rank, "step": number, "got": manifest.name}))
+            outcome["got"] = manifest.name
         except CheckpointError as err:
-            report(json.dumps({"case": token, "rank": rank, "step": number, "error": str(err)}))
-            if how == "killed":
-                return
+            outcome["error"] = str(err)
+        report(json.dumps({**outcome, "seconds": time.monotonic() - began}))
+        if how == "killed" and "error" in outcome:
+            return
         mend(views)
 
 
@@ -128,7 +131,7 @@ def main():
     torch.set_num_threads(1)
     report("ready")
     if mode == "together":
-        full = [(rank, how) for rank in range(WORLD) for how in ("full", "fuller")]
+        full = [(0, "full"), (1, "full"), (2, "full"), (0, "fuller"), (1, "fuller")]
         for failing, how in ((-1, "none"), *full, (1, "nan"), (2, "killed")):
             for child in [forked(save_as_rank, folder, rank, failing, how) for rank in range(WORLD)]:
                 os.waitpid(child, 0)

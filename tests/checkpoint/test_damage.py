@@ -301,6 +301,48 @@ def test_delta_needs_a_base_of_the_same_plan(tmp_path):
     assert other.restore(make_views()).extra == {"at": 3}
 
 
+def test_deltas_go_on_what_was_restored(tmp_path):
+    """After a fall-back, of all rows or of one shard, deltas go on the chain that was used, not on the damaged one."""
+    for shards in (None, [1]):
+        folder = tmp_path / str(shards)
+        store, first, second, newest = two_checkpoints(folder)
+        path = folder / newest.chain(1)[-1].file.name
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(bytes(data))
+        views = make_views(seed=7)
+        store.restore(views, manifest=newest, shards=[0, 2])
+        restored = store.restore(views, shards=shards)
+        assert restored.manifest.step == 1
+        rows = {"items": torch.tensor([0, 20, 39])}
+        step(views, 5, rows)
+        store.save(request(views, 3, rows=rows))
+        found = make_views(seed=8)
+        assert store.restore(found).extra == {"at": 3}
+        assert same(found, contents(views))
+        for name in SIZES:
+            lost = store.plan.shard_of(name, torch.arange(SIZES[name])) == 1
+            older = first if shards is None else second
+            kept = torch.isin(torch.arange(SIZES[name]), rows.get(name, torch.zeros(0)), invert=True)
+            for part, live in found[name].parts().items():
+                assert torch.equal(live[lost & kept], first[name][part][lost & kept])
+                assert torch.equal(live[~lost & kept], older[name][part][~lost & kept])
+
+
+def test_delta_on_a_base_that_has_gone_is_refused(tmp_path):
+    """When files of the chain have vanished a delta is refused by name, and a save of all rows mends it."""
+    store, _, _, newest = two_checkpoints(tmp_path)
+    (tmp_path / newest.chain(2)[0].file.name).unlink()
+    rows = {"items": torch.tensor([1])}
+    with pytest.raises(
+        CheckpointError, match=r"expected 'data/.*shard0002-base.*' of .* to go on, got none: save ever"
+    ):
+        store.save(request(make_views(), 3, rows=rows))
+    store.save(request(make_views(), 3))
+    store.save(request(make_views(), 4, rows=rows))
+    assert store.latest().step == 4
+
+
 def test_older_generation_cannot_commit(tmp_path):
     """A process left over from before a recovery is refused, and could not come in front if it were not."""
     old, new = (CheckpointStore(str(tmp_path), "run", make_store(tmp_path).plan, generation=g) for g in (1, 2))
