@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from recoup.jagged import Batch, InverseKeyedJaggedTensor, expand_rows
+from recoup.jagged import Batch, InverseKeyedJaggedTensor
 from recoup.model.checks import with_missing
 from recoup.model.config import DLRMConfig
 from recoup.model.interaction import DotInteraction
@@ -55,26 +55,25 @@ class DLRM(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the logits, float32 [B]."""
         sparse = with_missing(batch.sparse, self.config.features, self.schema)
-        vectors_BFD = self._vectors(sparse)
+        dense_BD = None
         if self.bottom is not None:
             dense = batch.dense if self._dense_columns is None else batch.dense[:, self._dense_columns]
-            vectors_BFD.insert(0, self.bottom(dense).unsqueeze(1))
-        logits_B1: Tensor = self.top(self.interaction(torch.cat(vectors_BFD, dim=1)))
+            dense_BD = self.bottom(dense)
+        logits_B1: Tensor = self.top(self.interaction(dense_BD, self._vectors(sparse)))
         return logits_B1.squeeze(1)
 
-    def _vectors(self, sparse: InverseKeyedJaggedTensor) -> list[Tensor]:
-        """Return the vectors of every group on samples, [B, F_g, D] each."""
+    def _vectors(self, sparse: InverseKeyedJaggedTensor) -> list[tuple[Tensor, Tensor | None]]:
+        """Return the vectors of every group on its unique rows, [U, F_g, D], and its inverse."""
         found = self.lookup(sparse)
-        vectors_BFD: list[Tensor] = []
+        vectors: list[tuple[Tensor, Tensor | None]] = []
         for group in self._groups:
             parts_UFD = [found.pooled[group.name]] if group.name in found.pooled else []
             encoded = [self.encoders[f"of_{f}"](found.rows[f]) for f in group.features if f in self._encoded]
             if encoded:
                 parts_UFD.append(torch.stack(encoded, dim=1))
             vectors_UFD = torch.cat(parts_UFD, dim=1) if len(parts_UFD) > 1 else parts_UFD[0]
-            inverse = sparse.inverse.get(group.name)
-            vectors_BFD.append(vectors_UFD if inverse is None else expand_rows(vectors_UFD, inverse))
-        return vectors_BFD
+            vectors.append((vectors_UFD, sparse.inverse.get(group.name)))
+        return vectors
 
 
 def _model_groups(config: DLRMConfig, schema: Schema) -> tuple[DedupGroup, ...]:

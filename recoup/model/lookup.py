@@ -89,7 +89,17 @@ class Lookup(nn.Module):
         for table in tables:
             signature = (f"sequence {f}" if f in self._sequences else f"rows of {group_of[f]}" for f in table.features)
             streams.setdefault(tuple(signature), []).append(table)
+        order = {feature: i for i, feature in enumerate(f for group in groups for f in group.features)}
+        for same in streams.values():
+            same.sort(key=lambda table: order[table.features[0]])
         self._streams = [_Stream(f"stream_{i}", tuple(same)) for i, same in enumerate(streams.values())]
+        self._whole = {  # groups whose vectors are one stream's output as it is
+            stream.name: group
+            for stream in self._streams
+            for group, features in self.pooled_features.items()
+            if tuple(f for table in stream.tables for f in table.features) == features
+            and all(len(table.features) == 1 for table in stream.tables)
+        }
         where = torch.device("meta") if device is None else device
         self.collections = nn.ModuleDict({stream.name: _collection(stream.tables, where) for stream in self._streams})
 
@@ -102,12 +112,17 @@ class Lookup(nn.Module):
         """
         waiting = [(stream, self.collections[stream.name](self._bags(stream, sparse))) for stream in self._streams]
         found: dict[str, Tensor] = {}
+        pooled: dict[str, Tensor] = {}
         for stream, output in waiting:
-            found |= self._split(stream, output if isinstance(output, KeyedTensor) else output.wait(), sparse)
-        pooled = {
-            group: torch.stack([found[feature] for feature in features], dim=1)
-            for group, features in self.pooled_features.items()
-        }
+            answer = output if isinstance(output, KeyedTensor) else output.wait()
+            group = self._whole.get(stream.name)
+            if group is None:
+                found |= self._split(stream, answer, sparse)
+            else:
+                pooled[group] = answer.values().view(-1, len(stream.tables), stream.tables[0].embedding_dim)
+        for group, features in self.pooled_features.items():
+            if group not in pooled:
+                pooled[group] = torch.stack([found[feature] for feature in features], dim=1)
         rows = {
             name: EmbeddedRows(found[name], sparse.rows[name].start, sparse.rows[name].length)
             for name in sorted(self._sequences)
