@@ -80,8 +80,11 @@ class PartFile:
         dtype = self._leaves[name][1]
         start = chunk.dictionary_page_offset or chunk.data_page_offset
         data = np.frombuffer(os.pread(self._descriptor, chunk.total_compressed_size, start), dtype=np.uint8)
-        reader = _ChunkReader(data, dtype, chunk.num_values, num_rows if offsets else -1)
         announced = {_NUMBERS[encoding] for encoding in chunk.encodings}
+        # Packed dictionary codes are padded to eight: only the levels tell how many of them are values where a list
+        # may be empty.
+        offsets = offsets or not announced.isdisjoint((pages.RLE_DICTIONARY, pages.PLAIN_DICTIONARY))
+        reader = _ChunkReader(data, dtype, chunk.num_values, num_rows if offsets else -1)
         packed = chunk.compression == "ZSTD"
         header = np.empty(pages.HEADER_FIELDS, dtype=np.int64)
         at = 0
