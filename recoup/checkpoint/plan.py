@@ -100,8 +100,8 @@ class ShardPlan:
 
 
 def _hash_shard(rows: Tensor, num_shards: int) -> Tensor:
-    mixed = rows * 0x9E3779B1 + 0x7F4A7C15  # Knuth's multiplicative hash; the high bits are the good ones
-    return ((mixed >> 16) & 0xFFFF_FFFF) % num_shards
+    mixed = rows.numpy() * 0x9E3779B1 + 0x7F4A7C15  # Knuth's multiplicative hash; the high bits are the good ones
+    return torch.from_numpy(((mixed >> 16) & 0xFFFF_FFFF) % num_shards)
 
 
 @functools.lru_cache(maxsize=64)

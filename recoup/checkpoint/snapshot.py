@@ -5,11 +5,14 @@ copies and writes 1 % of the bytes.
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from recoup.checkpoint.copies import copy_of, rows_copy
 from recoup.checkpoint.errors import CheckpointError
 from recoup.checkpoint.grouping import rows_by_shard
 from recoup.checkpoint.plan import ShardPlan
@@ -49,9 +52,12 @@ def take_snapshot(
     Cost: O(rows saved).
     """
     wanted = _wanted(views, plan, shards, rows)
-    result: dict[int, dict[str, RowsCopy]] = {}
-    for shard, tables in wanted.items():
-        result[shard] = {table: _copied(views[table], numbers) for table, numbers in tables.items()}
+    jobs = [(shard, table, numbers) for shard, tables in wanted.items() for table, numbers in tables.items()]
+    with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="recoup-snapshot") as pool:
+        copies = pool.map(_copied, [views[table] for _, table, _ in jobs], [numbers for *_, numbers in jobs])
+        result: dict[int, dict[str, RowsCopy]] = {shard: {} for shard in wanted}
+        for (shard, table, _), copy in zip(jobs, copies, strict=True):
+            result[shard][table] = copy
     return result
 
 
@@ -94,8 +100,9 @@ def _checked_rows(table: str, rows: Tensor, plan: ShardPlan) -> Tensor:
     if table not in plan.num_rows:
         raise CheckpointError(f"expected rows of the plan's tables {sorted(plan.num_rows)}, got table {table!r}")
     numbers = rows.to(device="cpu", dtype=torch.int64)
-    if bool((numbers[1:] <= numbers[:-1]).any()):
-        numbers = torch.unique(numbers)
+    plain = numbers.numpy()
+    if (plain[1:] <= plain[:-1]).any():
+        numbers = torch.from_numpy(np.unique(plain))
     total = plan.num_rows[table]
     if numbers.numel() and (int(numbers[0]) < 0 or int(numbers[-1]) >= total):
         wrong = int(numbers[0]) if int(numbers[0]) < 0 else int(numbers[-1])
@@ -116,13 +123,9 @@ def _check_held(table: str, view: TableView | None, shard: int, rows: Tensor) ->
 
 def _copied(view: TableView, rows: Tensor) -> RowsCopy:
     local = rows - view.first_row
-    count = rows.numel()
-    first = int(local[0])
-    with torch.no_grad():
-        if int(local[-1]) - first + 1 == count:  # a range
-            held = {name: tensor.detach()[first : first + count] for name, tensor in view.parts().items()}
-            parts = {name: tensor.to("cpu", copy=True) for name, tensor in held.items()}
-        else:
-            index = local.to(view.weight.device)
-            parts = {name: tensor.detach().index_select(0, index).cpu() for name, tensor in view.parts().items()}
+    first, count = int(local[0]), rows.numel()
+    if int(local[-1]) - first + 1 == count:  # a range
+        parts = {name: copy_of(tensor[first : first + count]) for name, tensor in view.parts().items()}
+    else:
+        parts = {name: rows_copy(tensor, local) for name, tensor in view.parts().items()}
     return RowsCopy(rows=rows, parts=parts)

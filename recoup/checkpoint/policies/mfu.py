@@ -39,7 +39,7 @@ class MFU:
     def saved(self, table: str, rows: Tensor) -> None:
         """Count these rows from 0 again."""
         if table in self._counts:
-            self._counts[table].index_fill_(0, rows, 0)
+            self._counts[table].numpy()[rows.numpy()] = 0  # not torch's thread team: training waits
 
     def unsaved(self, table: str, rows: Tensor) -> None:
         """Put these rows in front of all others: their counts are lost, and they were the most used."""
