@@ -1,15 +1,17 @@
 """`recoup table`: build a session table from a log, look into it, check it, write it back as rows."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recoup.cli.table_suggest import suggest
+
 if TYPE_CHECKING:
     from recoup.table.inspect import TableFacts
 
 table = typer.Typer(help="Session tables: each session one row, each repeat once.", no_args_is_help=True)
+table.command("suggest")(suggest)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the session table.")]
 Overrides = Annotated[
@@ -36,26 +38,22 @@ def build(
     """
     from recoup.cli.progress import progress_bars
     from recoup.core import load_config
-    from recoup.log import LogConfig, open_log
-    from recoup.table import BuildConfig, TableError, build_table
+    from recoup.log import open_log
+    from recoup.table import TableError, build_table, disk_needed
+    from recoup.table.recipe import TableRecipe
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class TableBuild:
-        log: LogConfig
-        build: BuildConfig = field(default_factory=BuildConfig)
-
-    # A function-local class: its hints name local types, so they are given as objects.
-    TableBuild.__annotations__.update(log=LogConfig, build=BuildConfig)
-    settings = load_config(TableBuild, config, overrides or ())
+    settings = load_config(TableRecipe, config, overrides or ())
     if engine not in ("embedded", "spark"):
         raise TableError(f"expected --engine embedded or spark, got {engine!r}")
     with progress_bars() as progress:
         if engine == "spark":
             manifest = _build_on_spark(settings, folder, master, overwrite=overwrite, progress=progress)
         else:
-            manifest = build_table(
-                open_log(settings.log), folder, settings.build, overwrite=overwrite, resume=resume, progress=progress
+            log = open_log(settings.log)
+            typer.echo(
+                f"needs at most {disk_needed(log) / 1e6:.0f} MB of disk beside the table while it runs", err=True
             )
+            manifest = build_table(log, folder, settings.build, overwrite=overwrite, resume=resume, progress=progress)
     counts = manifest.counts
     typer.echo(
         f"{counts.samples} samples in {counts.sessions} sessions, {counts.rows} rows, {len(manifest.parts)} parts, "
@@ -157,7 +155,25 @@ def _show(facts: "TableFacts") -> None:
         figures += [group.window_factor, group.predicted_window_factor]
         groups.add_row(group.name, ", ".join(group.features), *(f"{figure:.3f}" for figure in figures))
     console.print(groups)
+    if facts.predictions:
+        console.print(_foretold(facts))
     columns = Table("column", "bytes")
     for name, size in facts.bytes_by_feature.items():
         columns.add_row(name, str(size))
     console.print(columns)
+
+
+def _foretold(facts: "TableFacts") -> Any:  # noqa: ANN401
+    from rich.table import Table
+
+    shown = Table("group", "d", "factor", "with windows", "bytes a sample", title="foretold / found")
+    measured = {group.name: group for group in facts.groups}
+    for one in facts.predictions:
+        if (group := measured.get(one.name)) is None:  # the groups were edited after the proposal
+            continue
+        names = (group.name, *group.features)
+        size = sum(facts.bytes_by_feature.get(name, 0) for name in names) / max(1, facts.samples)
+        foretold = (one.repeat, one.factor, one.window_factor, one.bytes_per_sample)
+        found = (group.repeat, group.measured_factor, group.window_factor, size)
+        shown.add_row(one.name, *(f"{a:.3f} / {b:.3f}" for a, b in zip(foretold, found, strict=True)))
+    return shown

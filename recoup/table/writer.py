@@ -25,6 +25,7 @@ from recoup.table.manifest import PARTS, Part, RowGroup
 DICTIONARY = "dictionary"
 DELTA = "DELTA_BINARY_PACKED"
 BYTE_SPLIT = "BYTE_STREAM_SPLIT"
+_FILLING = 16  # rows come in pieces of a sixteenth of a row group, so that groups fill up to near their limit
 _JUDGED = 65_536  # numbers looked at to judge a column
 _REPEATS = 8  # mean uses of a number from which on a dictionary is taken: below, its entries outweigh what they save
 
@@ -66,7 +67,7 @@ class TableWriter:
 
     def write(self, rows: pa.RecordBatch, on_part: Callable[[tuple[Part, ...]], None] | None = None) -> None:
         """Append rows; a row group is written when its bytes are together; `on_part` hears of every finished part."""
-        for piece in _pieces(rows, self._config.row_group_bytes):
+        for piece in _pieces(rows, max(1, self._config.row_group_bytes // _FILLING)):
             size = piece.nbytes
             if self._waiting and self._waiting_bytes + size > self._config.row_group_bytes:
                 num_parts = len(self._parts)
