@@ -6,6 +6,7 @@ version 1, zstd or no compression, PLAIN, dictionary or split bytes. Every page'
 """
 
 import os
+import weakref
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class PartFile:
         self._path = path
         self._arrow = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
         self._zstd = pa.Codec("zstd")
         self.names: frozenset[str] = frozenset(self._arrow.schema_arrow.names)
         self._leaves = _direct_leaves(self._arrow.schema)
@@ -54,7 +56,7 @@ class PartFile:
     def close(self) -> None:
         """Close the file."""
         self._arrow.close()
-        os.close(self._descriptor)
+        self._close()
 
     def read(self, row_group: int, names: Sequence[str], with_offsets: Collection[str]) -> dict[str, Column]:
         """Return the columns `names` of a row group; offsets of those in `with_offsets`, and of any Arrow read.
@@ -86,18 +88,19 @@ class PartFile:
         offsets = offsets or not announced.isdisjoint((pages.RLE_DICTIONARY, pages.PLAIN_DICTIONARY))
         reader = _ChunkReader(data, dtype, chunk.num_values, num_rows if offsets else -1)
         packed = chunk.compression == "ZSTD"
-        header = np.empty(pages.HEADER_FIELDS, dtype=np.int64)
+        scratch = np.empty(pages.HEADER_FIELDS, dtype=np.int64)
         at = 0
         while reader.num_levels < chunk.num_values:
-            at = pages.page_header(data, at, header)
-            end = at + int(header[pages.PACKED_BYTES])
+            at = pages.page_header(data, at, scratch)
+            header: list[int] = scratch.tolist()
+            end = at + header[pages.PACKED_BYTES]
             if at < 0 or not at <= end <= data.size or header[pages.RAW_BYTES] < 0:
                 raise self._damaged(name, "a page header")
             page = data[at:end]
             if header[pages.CRC] != pages.NO_CRC and zlib.crc32(page.data) != header[pages.CRC]:
                 raise self._damaged(name, "a page whose checksum agrees")
             if packed:
-                page = np.frombuffer(self._zstd.decompress(page, int(header[pages.RAW_BYTES])), dtype=np.uint8)
+                page = np.frombuffer(self._zstd.decompress(page, header[pages.RAW_BYTES]), dtype=np.uint8)
             if header[pages.ENCODING] not in announced or not reader.add(header, page):
                 raise self._damaged(name, "levels and values that agree")
             at = end
@@ -124,12 +127,12 @@ class _ChunkReader:
         self._list = -1
         self.num_levels = 0
 
-    def add(self, header: NDArray[np.int64], page: NDArray[np.uint8]) -> bool:
+    def add(self, header: Sequence[int], page: NDArray[np.uint8]) -> bool:
         """Decode a page; False when it is damaged."""
         if header[pages.PAGE_TYPE] == pages.DICTIONARY_PAGE:
             self._dictionary = np.frombuffer(page, dtype=self._dtype, count=page.size // self._dtype.itemsize)
             return True
-        count = int(header[pages.NUM_VALUES])
+        count = header[pages.NUM_VALUES]
         at = pages.values_begin(page)
         if header[pages.PAGE_TYPE] != pages.DATA_PAGE or at < 0 or count < 0:
             return False
@@ -138,7 +141,7 @@ class _ChunkReader:
             self._list = pages.add_list_lengths(page, count, self._lengths, self._list)
             if self._list < -1:
                 return False
-        return self._decode(int(header[pages.ENCODING]), page, at, count)
+        return self._decode(header[pages.ENCODING], page, at, count)
 
     def finish(self) -> Column:
         values = self._values[: self._count]

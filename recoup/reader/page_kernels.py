@@ -16,7 +16,7 @@ Bytes = NDArray[np.uint8]
 
 # Places in what `page_header` writes.
 PAGE_TYPE, RAW_BYTES, PACKED_BYTES, CRC, NUM_VALUES, ENCODING, BODY, HEADER_FIELDS = range(8)
-NO_CRC = np.int64(1) << np.int64(40)  # a checksum is 32 bits: this is none
+NO_CRC = 1 << 40  # a checksum is 32 bits: this is none
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY, BYTE_STREAM_SPLIT = 0, 2, 8, 9
 
