@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,15 @@ FULL = ("full", "naive_partial", *QUICK)
 Record = dict[str, Any]
 
 
-def configurations(*, quick: bool, stall: float) -> dict[str, EmulateConfig]:
+def configurations(*, quick: bool, stall: float, restart: float | None) -> dict[str, EmulateConfig]:
     """Return what is run on each data set that is here; KuaiRand is left out where its folder is absent."""
-    cluster = ClusterConfig(save_stall_fraction=stall)
+    spare = None if restart is None else timedelta(seconds=restart)
+    cluster = ClusterConfig(save_stall_fraction=stall, spare=spare)
+    names = QUICK if quick else FULL
     base = EmulateConfig(
         data=CriteoLikeData(num_samples=60_000 if quick else 120_000),
         cluster=cluster,
-        strategies=QUICK if quick else FULL,
+        strategies=names if restart is None else (*names, "recoup_spare"),
         pls=(0.1,) if quick else (0.02, 0.1, 0.3),
         num_seeds=3 if quick else 6,
         batch_size=512 if quick else 256,

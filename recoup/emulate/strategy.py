@@ -55,7 +55,13 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(name="adagrad_change", recovery="partial", interval="pls", policy="adagrad_change"),
         Strategy(name="recoup", recovery="partial", interval="affordable", policy="mfu", asynchronous=True),
         Strategy(
-            name="recoup_spare", recovery="partial", interval="affordable", policy="mfu", asynchronous=True, spare=True
+            name="recoup_spare",
+            recovery="partial",
+            interval="affordable",
+            policy="mfu",
+            asynchronous=True,
+            spare=True,
+            save_share=0.17,  # what a spare saves at failures buys more frequent saves: 0.11 % overhead in all
         ),
     )
 }

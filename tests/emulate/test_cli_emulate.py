@@ -13,7 +13,7 @@ strategies = ["full", "cpr_vanilla", "cpr_mfu"]
 pls = [0.1, 0.3]
 num_seeds = 2
 batch_size = 128
-nodes = [4, 8]
+nodes = [8]
 mtbf_hours = [14.0]
 
 [data]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from datetime import timedelta
 
 import pytest
@@ -33,8 +34,8 @@ def config(**overrides):
         "pls": (0.1, 0.3),
         "num_seeds": 2,
         "batch_size": 16,
-        "nodes": (4, 16),
-        "mtbf_hours": (14.0,),
+        "nodes": (8,),
+        "mtbf_hours": (),
     }
     return EmulateConfig(**{**base, **overrides})
 
@@ -59,16 +60,16 @@ def test_every_strategy_runs_and_full_recovery_costs_no_quality(tmp_path):
     assert runs["cpr_mfu"]["effective_pls"] < runs["cpr_vanilla"]["effective_pls"]
     assert runs["full"]["overhead"]["lost"] > 0 == runs["cpr_mfu"]["overhead"]["lost"]
     clock = [record for record in records if record["kind"] == "clock"]
-    assert len(clock) == 3 * len(STRATEGIES)
+    assert len(clock) == len(STRATEGIES)
 
 
 def test_resumed_emulation_equals_an_uninterrupted_one(tmp_path):
     """Cut after any line (or within one), resuming gives the records of an uninterrupted emulation."""
     whole = emulate(config(), tmp_path / "whole", make_learner=make_tiny)
     lines = (tmp_path / "whole" / "results.jsonl").read_text().splitlines(keepends=True)
-    for kept in (0, 3, 7):
+    for kept in (0, 7):
         folder = tmp_path / f"cut{kept}"
-        emulate(config(), folder, make_learner=make_tiny)
+        shutil.copytree(tmp_path / "whole", folder)
         (folder / "results.jsonl").write_text("".join(lines[:kept]) + lines[kept][:20])
         resumed = emulate(config(), folder, make_learner=make_tiny, existing="resume")
         assert facts(resumed) == facts(whole)
@@ -76,7 +77,7 @@ def test_resumed_emulation_equals_an_uninterrupted_one(tmp_path):
 
 def test_workers_give_the_same_records(tmp_path):
     """Two processes give the records that one gives."""
-    settings = config(num_seeds=2, pls=(0.3,))
+    settings = config(num_seeds=2, pls=(0.3,), strategies=("cpr_mfu",))
     one = emulate(settings, tmp_path / "one", make_learner=make_tiny)
     two = emulate(settings, tmp_path / "two", make_learner=make_tiny, workers=2)
     assert facts(two) == facts(one)
