@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from recoup.checkpoint.entry import encode_entry
+from recoup.checkpoint.entry import encode_entry, entry_owner
 from recoup.checkpoint.errors import CheckpointError
 from recoup.checkpoint.files import RunFiles
 from recoup.checkpoint.manifest import Entry, Manifest
@@ -61,11 +61,6 @@ def merged_base(files: RunFiles, manifest: Manifest, shard: int, newest: Entry |
     rows = sum(copy.rows.numel() for copy in merged.values())
     lossy = any(entry.lossy for entry in chain)
     return Entry(shard=shard, kind="base", step=step, file=file, num_rows=rows, lossy=lossy)
-
-
-def entry_owner(run_id: str, shard: int, kind: str, step: int) -> dict[str, str]:
-    """Return the metadata of an entry's file."""
-    return {"run_id": run_id, "shard": str(shard), "kind": kind, "step": str(step)}
 
 
 def _check_own(entry: Entry, run_id: str, plan: ShardPlan) -> None:

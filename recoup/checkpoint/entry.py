@@ -4,6 +4,7 @@ Names in the file: `<table>/rows`, `<table>/weight` (or `<table>/weight.codes|le
 Its metadata says whose it is: run, shard, kind, step; a file of another run or shard is refused.
 """
 
+import json
 import math
 from collections.abc import Mapping
 
@@ -17,6 +18,11 @@ from recoup.checkpoint.errors import CheckpointError, DamagedError
 from recoup.checkpoint.manifest import TableFacts
 from recoup.checkpoint.quantise import Bits, dequantise, quantise
 from recoup.checkpoint.snapshot import RowsCopy
+
+
+def entry_owner(run_id: str, shard: int, kind: str, step: int) -> dict[str, str]:
+    """Return the metadata of an entry's file."""
+    return {"run_id": run_id, "shard": str(shard), "kind": kind, "step": str(step)}
 
 
 def encode_entry(copies: Mapping[str, RowsCopy], owner: Mapping[str, str], *, bits: int = 0) -> bytes:
@@ -38,7 +44,7 @@ def encode_entry(copies: Mapping[str, RowsCopy], owner: Mapping[str, str], *, bi
                     tensors[f"{table}/weight.{piece}"] = tensor
             else:
                 tensors[f"{table}/{name}"] = part.contiguous()
-    return save_tensors(tensors, metadata=dict(owner))
+    return save_tensors(tensors, metadata={"owner": json.dumps(dict(owner))})
 
 
 def decode_entry(data: bytes, tables: Mapping[str, TableFacts], *, bits: int = 0) -> dict[str, RowsCopy]:
@@ -71,6 +77,21 @@ def _extremes(tensor: Tensor) -> tuple[float, float]:
             return float(numbers.min()), float(numbers.max())
     least, greatest = torch.aminmax(tensor)
     return float(least), float(greatest)
+
+
+def check_owner(data: bytes, owner: Mapping[str, str], name: str) -> None:
+    """Refuse a file that says it is another run's or shard's, or of another kind or step.
+
+    Raises:
+        DamagedError: says both sides; or it is no safetensors file.
+    """
+    try:
+        size = int.from_bytes(data[:8], "little")
+        found = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["owner"])
+    except (ValueError, KeyError, TypeError) as err:
+        raise DamagedError(f"'{name}': expected a safetensors file with its owner, got none") from err
+    if found != dict(owner):
+        raise DamagedError(f"'{name}': expected rows of {dict(owner)}, got {found}: it is another's")
 
 
 def check_finite(what: str, tensor: Tensor, rows: Tensor | None = None) -> None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recoup.checkpoint.entry import decode_entry
+from recoup.checkpoint.entry import check_owner, decode_entry, entry_owner
 from recoup.checkpoint.errors import CheckpointError, DamagedError
 from recoup.checkpoint.manifest import Entry, FileRef, Manifest, checksum, decode_manifest
 from recoup.checkpoint.names import DATA, MANIFESTS, order_of
@@ -48,9 +48,19 @@ class RunFiles:
             )
         return data
 
+    def entry(self, entry: Entry) -> bytes:
+        """Return an entry's verified file.
+
+        Raises:
+            DamagedError: as `get`, or the file says it is another run's or shard's.
+        """
+        data = self.get(entry.file)
+        check_owner(data, entry_owner(self.run_id, entry.shard, entry.kind, entry.step), entry.file.name)
+        return data
+
     def rows_of(self, entry: Entry, manifest: Manifest, data: bytes | None = None) -> dict[str, RowsCopy]:
         """Return an entry's rows by table; `data` is its file if it was read already."""
-        return decode_entry(self.get(entry.file) if data is None else data, manifest.tables, bits=entry.bits)
+        return decode_entry(self.entry(entry) if data is None else data, manifest.tables, bits=entry.bits)
 
     def manifest_names(self) -> list[str]:
         """Return the manifests of the run, complete or not, newest first."""

@@ -33,7 +33,7 @@ def restore_rows(
     held: dict[str, bytes] = {}
     room = max_bytes
     for entry in entries:
-        data = files.get(entry.file)
+        data = files.entry(entry)
         if len(data) <= room:
             held[entry.file.name] = data
             room -= len(data)

@@ -16,8 +16,9 @@ from time import perf_counter
 
 from safetensors.torch import save as save_tensors
 
-from recoup.checkpoint.chains import entry_owner, joined_chains, merged_base
-from recoup.checkpoint.entry import check_finite, encode_entry
+from recoup.checkpoint.chains import joined_chains, merged_base
+from recoup.checkpoint.copies import copy_of
+from recoup.checkpoint.entry import check_finite, encode_entry, entry_owner
 from recoup.checkpoint.errors import CheckpointError, DamagedError, NoCheckpointError
 from recoup.checkpoint.files import RunFiles
 from recoup.checkpoint.manifest import Entry, Manifest, encode_manifest
@@ -123,7 +124,7 @@ class CheckpointStore:
         began = perf_counter()
         chosen = range(self.plan.num_shards) if shards is None else shards
         copies = take_snapshot(request.views, self.plan, chosen, request.rows)
-        dense = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in request.dense.items()}
+        dense = {name: copy_of(tensor) for name, tensor in request.dense.items()}
         for name, tensor in dense.items():
             check_finite(f"dense tensor {name!r} at step {request.step}", tensor)
         try:

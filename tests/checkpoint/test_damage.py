@@ -6,6 +6,7 @@ import resource
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recoup.checkpoint import CheckpointError, CheckpointStore, DamagedError, NoCheckpointError, TableView
+from recoup.checkpoint.manifest import checksum
 from tests.checkpoint.builders import (
     SIZES,
     contents,
@@ -172,7 +174,15 @@ def test_foreign_delta_is_refused(tmp_path):
     shutil.copy(tmp_path / foreign.chain(0)[0].file.name, tmp_path / newest.chain(0)[0].file.name)
     with pytest.raises(DamagedError, match=r"expected .* bytes of checksum"):
         mine.restore(make_views(), manifest=newest)
+    data = (tmp_path / foreign.chain(0)[0].file.name).read_bytes()
+    (tmp_path / newest.chain(0)[0].file.name).write_bytes(data)
+    lie = replace(newest.chain(0)[0], file=replace(newest.chain(0)[0].file, bytes=len(data), checksum=checksum(data)))
+    forged = replace(newest, entries=(lie, *newest.entries[1:]))
     views = make_views(seed=7)
+    before = contents(views)
+    with pytest.raises(DamagedError, match=r"expected rows of .*'run_id': 'run'.*, got .*'run_id': 'other'"):
+        mine.restore(views, manifest=forged)
+    assert same(views, before)
     assert other.restore(views).extra == {"at": 2}
     assert same(views, second)
 
