@@ -114,7 +114,7 @@ def land_log(
 ) -> None:
     """Land a Kafka topic as hourly Parquet segments, exactly once; stop it with Ctrl-C or SIGTERM, or kill it.
 
-    Example: recoup log land recipes/kafka.toml landing --set land.until_end=true
+    Example: recoup log land landing.toml landing --set land.until_end=true
     """
     import signal
     import threading
