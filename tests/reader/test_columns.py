@@ -91,7 +91,7 @@ def test_dictionary_that_overflows_into_plain_pages(tmp_path):
 @pytest.mark.parametrize("encoding", ENCODINGS[:3])
 @pytest.mark.parametrize("checksum", [True, False])
 def test_damaged_bytes_never_crash_J27(tmp_path, encoding, checksum):
-    """Any byte of the pages changed: the right values, or one error; with checksums the values are always right."""
+    """A bit changed in the pages, place after place: the right values, or one error; with checksums the values are always right."""
     column = lists_of("int64", [3, 0, 20, 1, 1, 7] * 8, 2, distinct=9)
     path = tmp_path / "p.parquet"
     write(path, column, encoding, compression="none", data_page_size=200)
@@ -108,7 +108,7 @@ def test_damaged_bytes_never_crash_J27(tmp_path, encoding, checksum):
     end = pq.ParquetFile(path).metadata.row_group(0).column(0).total_compressed_size + 4
     rng = np.random.default_rng(3)
     errors = 0
-    for at in range(4, end):
+    for at in range(4, end, 3):
         broken = bytearray(data)
         broken[at] ^= 1 << int(rng.integers(8))
         path.write_bytes(broken)
@@ -119,4 +119,4 @@ def test_damaged_bytes_never_crash_J27(tmp_path, encoding, checksum):
             continue
         if checksum and not np.array_equal(found.values, column.values.to_numpy()):
             pytest.fail(f"byte {at} of {end} changed the values without notice")
-    assert errors > (0 if not checksum else (end - 4) // 2)
+    assert errors > (0 if not checksum else (end - 4) // 6)
