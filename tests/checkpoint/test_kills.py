@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from recoup.checkpoint import StoreConfig
 from tests.checkpoint.builders import contents, make_store, make_views, request, same
@@ -112,6 +113,7 @@ def test_failing_rank_fails_all_or_none_X08(memory_folder):
             outcomes[outcome["case"], outcome["step"]][outcome["rank"]] = outcome
     assert max(got["seconds"] for ranks in outcomes.values() for got in ranks.values()) < 30
     assert len({got["got"] for got in outcomes["-1-none", 2].values()}) == 1
+    check_saved_together(memory_folder)
     for failing, how, words in (
         *((rank, "full", "File too large") for rank in range(WORLD)),
         *((rank, "fuller", "could not write its report") for rank in (0, 1)),
@@ -133,3 +135,22 @@ def test_failing_rank_fails_all_or_none_X08(memory_folder):
         (0, 1), "ranks [2] did not report a save within 1.5 s: are they alive"
     )
     assert make_store(memory_folder, shards=WORLD, run_id="fail2killed").latest().step == 1
+
+
+def check_saved_together(folder):
+    """What three ranks saved in steps 2 (all rows) and 3 (every third user) is in the checkpoint of step 3."""
+    found = make_views(seed=8)
+    assert make_store(folder, shards=WORLD, run_id="fail-1none").restore(found).extra == {"at": 3}
+    for rank in range(WORLD):
+        second, third = (make_views(part=(rank, WORLD)) for _ in range(2))
+        for number in (1, 2):
+            rows_of_step(second, number)
+        for number in (1, 2, 3):
+            rows_of_step(third, number)
+        for name, view in second.items():
+            numbers = torch.arange(view.first_row, view.first_row + view.weight.shape[0])
+            newer = (numbers % 3 == 0) & (name == "users")
+            for part, rows in view.parts().items():
+                saved = found[name].parts()[part][numbers]
+                assert torch.equal(saved[~newer], rows[~newer])
+                assert torch.equal(saved[newer], third[name].parts()[part][newer])
