@@ -4,7 +4,7 @@ Ours: the real job on three ranks under `recoup.runtime`, one rank killed (-9) a
 spare; time from the kill to the next trained step. Baseline: the same job under torchrun with elastic restarts, all
 ranks restarted from the last checkpoint (`recoup.train`, the same model, table, save interval), killed once;
 its lost time is the time from the kill until the step that was lost is trained again: restart and recomputation.
-Steady state: median step with heartbeats and undo log against the same ranks without them.
+Steady state: the step with its table updates put off and its mark made against the plain step, plus heartbeats.
 
     python -m benches.recovery [--quick]
 """
@@ -223,32 +223,55 @@ def wait_for(folder: Path, ready: Any, limit: float) -> list[dict[str, Any]]:
 
 
 def steady_state(run: RunConfig, folder: Path) -> dict[str, float]:
-    """Return the share of a step that heartbeats and the undo log take, in one process, alternating."""
+    """Return the share of a step that being recoverable takes: put-off updates and marks, alternating; heartbeats."""
     from recoup.reader import SessionReader
-    from recoup.runtime.undo import UndoLog
+    from recoup.recovery import Ledger
+    from recoup.runtime.deferred import DeferredUpdates
     from recoup.table import open_table
     from recoup.train import Trainer
     from recoup.train.run_config import batch_schema, training_reader
 
     table = open_table(folder / "table")
-    reader = training_reader(run, table.schema)
-    trainer = Trainer(run.model, run.train, batch_schema(table.schema, reader))
-    batches = list(SessionReader(table, reader))[:30]
-    undo = UndoLog(trainer)
-    for batch in batches[:5]:
-        trainer.step(batch)
-    plain: list[float] = []
-    watched: list[float] = []
-    for number in range(120):
-        batch = batches[number % len(batches)]
+    reader = SessionReader(table, training_reader(run, table.schema))
+    schema = batch_schema(table.schema, training_reader(run, table.schema))
+    plain, recoverable = (Trainer(run.model, run.train, schema) for _ in range(2))
+    updates, ledger = DeferredUpdates(recoverable.model), Ledger(RANKS, 1_000_000)
+    batches = list(reader)[:30]
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for number in range(300):
+        batch = batches[number // 2 % len(batches)]
         began = time.perf_counter()
         if number % 2:
-            undo.begin()
-        trainer.step(batch)
-        undo.end()
-        (watched if number % 2 else plain).append(time.perf_counter() - began)
-    base, with_undo = statistics.median(plain), statistics.median(watched)
-    return {"cost": with_undo / base - 1, "step_seconds": base, "recoverable_step_seconds": with_undo}
+            updates.discard()
+            watched = recoverable.step(batch)
+            updates.apply()
+            reader.state_dict(), ledger.state_dict()
+        else:
+            result = plain.step(batch)
+        seconds[number % 2].append(time.perf_counter() - began)
+        assert number % 2 == 0 or watched.loss == result.loss, "the same losses, to the bit"
+    # Paired differences: neighbours in time do the same step on the same batch.
+    base = statistics.median(seconds[0][20:])
+    extra = statistics.median(b - a for a, b in zip(seconds[0][20:], seconds[1][20:], strict=True))
+    beat = beat_seconds() / LaunchConfig().beat.total_seconds()
+    return {"cost": extra / base + beat, "step_seconds": base, "extra_seconds": extra, "heartbeat_share": beat}
+
+
+def beat_seconds() -> float:
+    """Return the time of one heartbeat: its calls to the store."""
+    import torch.distributed as dist
+
+    from recoup.runtime import keys
+
+    master = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = keys.connect("127.0.0.1", master.port, limit=timedelta(seconds=10))
+    store.set(keys.owner(0), "me")
+    began = time.process_time()
+    for _ in range(200):
+        store.get(keys.owner(0))
+        store.set(keys.beat(0), json.dumps({"phase": "training", "step": 1, "seconds": 0.5, "incarnation": "me"}))
+        keys.generation_of(store)
+    return (time.process_time() - began) / 200
 
 
 if __name__ == "__main__":

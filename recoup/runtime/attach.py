@@ -17,6 +17,7 @@ from recoup.checkpoint.policies import SAVE_FRACTION, RowPolicy
 from recoup.core import EventLog
 from recoup.recovery import POSITION, FailureNotice, GuardConfig, Ledger, Recovered, recover
 from recoup.runtime.errors import JobError
+from recoup.runtime.lookups import fused_lookups
 from recoup.train.views import table_views
 
 
@@ -43,9 +44,8 @@ class Attached:
         self._guard = guard or GuardConfig()
         self._events = events or EventLog()
         if policy is not None:
-            for module in model.modules():
-                if isinstance(module, SplitTableBatchedEmbeddingBagsCodegen):
-                    module.register_forward_pre_hook(self._observe, with_kwargs=True)
+            for lookup in fused_lookups(model):
+                lookup.register_forward_pre_hook(self._observe, with_kwargs=True)
 
     def step_done(self, num_samples: int) -> None:
         """Count a step of `num_samples` samples (over all ranks)."""
@@ -110,7 +110,7 @@ class Attached:
         return SaveRequest(step=self.step, views=self.views, rows=rows, dense=dense, extra=state)
 
     def _observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not module.training or self.policy is None:
+        if not torch.is_grad_enabled() or self.policy is None:
             return
         for table, rows in looked_up(module, args, kwargs, self.views).items():
             self.policy.observe(table, rows)

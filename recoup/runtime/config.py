@@ -33,7 +33,8 @@ class LaunchConfig:
     silence_limit: timedelta = timedelta(seconds=3)
     """A rank silent for so long is frozen: it is killed, which its peers notice at once."""
     stall_limit: timedelta = timedelta(minutes=5)
-    """A rank that is this long in its reader or its own save, while the others wait for it, is killed as too slow."""
+    """A rank that is this long in its reader or its own save is killed as too slow; exchanges time out a little later,
+    and then a rank that does not leave one is. It bounds every wait of the job, also for a large shard to load."""
     max_restarts: int = 20
     """Deaths of ranks on this host before the job is given up."""
     back_off: timedelta = timedelta(milliseconds=500)
@@ -56,6 +57,8 @@ class LaunchConfig:
             raise ConfigError(f"expected node_rank in [0, {self.nnodes}), got {self.node_rank}")
         if self.nnodes > 1 and not self.store:
             raise ConfigError("expected store = HOST:PORT for more than one host, got none")
+        if self.stall_limit < self.silence_limit:
+            raise ConfigError(f"expected stall_limit >= silence_limit ({self.silence_limit}), got {self.stall_limit}")
         if self.silence_limit < 4 * self.beat:
             raise ConfigError(f"expected silence_limit of at least 4 beats ({self.beat}), got {self.silence_limit}")
 

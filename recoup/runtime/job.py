@@ -1,19 +1,20 @@
-"""One rank's part of a run that outlives its ranks: trainer, reader, saves, ledger, and the way back by one step."""
+"""One rank's part of a run that outlives its ranks: trainer, reader, saves, ledger; every step whole or not at all."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
 from recoup.core import EventLog, State
 from recoup.jagged import Batch
 from recoup.reader import SessionReader
 from recoup.recovery import POSITION, Ledger
+from recoup.runtime.deferred import DeferredUpdates
 from recoup.runtime.heartbeat import Heartbeat
-from recoup.runtime.undo import UndoLog
 from recoup.table import open_table
 from recoup.train import Metrics, RunConfig, Trainer
 from recoup.train.regroup import forget_first_broadcast
@@ -30,12 +31,10 @@ class Mark:
     num_samples: int
     reader: State
     ledger: State
-    seconds: float = field(default=0.0)
-    """When it was made, seconds since the epoch."""
 
 
 class LiveJob:
-    """Train a run on this rank; every step can be taken back until the next one begins."""
+    """Train a run on this rank; an interrupted step can be dropped, or finished if another rank has finished it."""
 
     def __init__(self, config: RunConfig, folder: Path, group: dist.ProcessGroup, heartbeat: Heartbeat) -> None:
         """Build the model on this rank without waiting for anyone.
@@ -57,9 +56,11 @@ class LiveJob:
         total = max(1, self.reader.steps_left * reader.batch_size * ranks.world_size * config.train.num_epochs)
         self.ledger = Ledger(ranks.world_size, total)
         self.num_samples = 0
-        self.undo = UndoLog(self.trainer)
+        self.updates = DeferredUpdates(self.trainer.model)
         self.heartbeat = heartbeat
-        self.marks: list[Mark] = []
+        self.mark: Mark | None = None
+        self.recovered = -1
+        """The newest generation in which this rank was brought to the state of all; -1: its state is not whole."""
 
     @property
     def finished(self) -> bool:
@@ -76,8 +77,8 @@ class LiveJob:
             RuntimeError: an exchange failed because a rank died; the job can be recovered and called again.
             RecoupError: as `recoup.train` raises it, on every rank.
         """
-        if not self.marks:
-            self._mark()
+        if self.mark is None:
+            self._make_mark()
         while not self.finished:
             for batch in self._batches():
                 self._step(batch)
@@ -96,14 +97,19 @@ class LiveJob:
         self.heartbeat.enter("saving", self.trainer.num_steps)
         self.saves.save({"run": {"version": 1, "reader": self.reader.state_dict()}, POSITION: self.num_samples})
         self.ledger.saved(self.num_samples)
-        if self.marks:
-            self.marks[-1].ledger = self.ledger.state_dict()
+        if self.mark is not None:
+            self.mark.ledger = self.ledger.state_dict()
 
-    def back_to(self, step: int) -> None:
-        """Take back whatever this rank did after `step`: a part of the next step, or all of it."""
-        self.undo.undo_to(step)
-        mark = next(mark for mark in reversed(self.marks) if mark.step == step)
+    def finish_step(self, mark: Mark, dense: Mapping[str, Tensor]) -> None:
+        """Apply the step that was interrupted here and that another survivor has finished: its mark, its dense part."""
+        self.updates.apply()
+        self.trainer.load_dense_state(dense)
         self.take(mark)
+
+    def drop_step(self) -> None:
+        """Drop the step in progress; the reader gives its batch again."""
+        assert self.mark is not None
+        self.take(self.mark)
 
     def take(self, mark: Mark) -> None:
         """Set counters, reader and ledger to a mark (of this rank or another)."""
@@ -111,14 +117,16 @@ class LiveJob:
         self.reader.load_state_dict(mark.reader)
         self.ledger.load_state_dict(mark.ledger)
         self.num_samples = mark.num_samples
-        self.marks = [mark]
+        self.updates.discard()
+        self.mark = mark
 
     def restart_from(self, extra: dict[str, Any]) -> None:
         """Set counters and reader to a checkpoint's plain state (after a full recovery)."""
         self.reader.load_state_dict(extra["run"]["reader"])
         self.trainer.load_state_dict(extra["trainer"])
         self.num_samples = int(extra[POSITION])
-        self.marks = []
+        self.updates.discard()
+        self.mark = None
 
     def rows_digest(self) -> str:
         """Return a hash of every local row and its optimizer state."""
@@ -135,12 +143,12 @@ class LiveJob:
 
     def _step(self, batch: Batch) -> None:
         self.heartbeat.enter("training", self.trainer.num_steps)
-        self.undo.begin()
+        self.updates.discard()
         result = self.trainer.step(batch)
-        self.undo.end()
+        self.updates.apply()
         self.reader.commit()
         self.num_samples += result.num_samples
-        self._mark()
+        self._make_mark()
         if self.trainer.ranks.rank == 0:
             self.events.emit("step", step=result.step, loss=result.loss, num_samples=result.num_samples)
         every = self.config.checkpoint.every_steps
@@ -148,11 +156,10 @@ class LiveJob:
             self.save()
         self.heartbeat.enter("reading", self.trainer.num_steps)
 
-    def _mark(self) -> None:
-        mark = Mark(
+    def _make_mark(self) -> None:
+        self.mark = Mark(
             step=self.trainer.num_steps,
             num_samples=self.num_samples,
             reader=self.reader.state_dict(),
             ledger=self.ledger.state_dict(),
         )
-        self.marks = [*self.marks[-1:], mark]

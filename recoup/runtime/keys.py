@@ -62,7 +62,7 @@ def set_json(store: dist.Store, key: str, value: Any) -> None:  # noqa: ANN401
 
 def generation_of(store: dist.Store) -> int:
     """Return the newest generation."""
-    return int(store.add(GENERATION, 0))
+    return store.add(GENERATION, 0)
 
 
 def connect(host: str, port: int, *, limit: timedelta) -> dist.TCPStore:

@@ -166,10 +166,20 @@ class Launcher:
             child.kill()
 
     def _check_pace(self, rank: int, child: Child, beat: dict[str, Any]) -> None:
-        limit = self._config.stall_limit.total_seconds()
-        if beat["phase"] not in _WAITING and beat["seconds"] > limit:
-            self._events.emit("rank_slow", rank=rank, pid=child.pid, phase=beat["phase"], seconds=beat["seconds"])
-            child.kill()
+        """Kill a rank that is too long at one thing: on its own, or where others have given up waiting for it."""
+        phase, seconds = beat["phase"], beat["seconds"]
+        if seconds <= self._config.stall_limit.total_seconds() or phase in ("meeting", "done"):
+            return
+        if phase in _WAITING and not self._others_gave_up():
+            return
+        self._events.emit("rank_slow", rank=rank, pid=child.pid, phase=phase, seconds=seconds)
+        child.kill()
+
+    def _others_gave_up(self) -> bool:
+        """Whether some rank has left an exchange and waits for a newer generation that nobody has begun."""
+        limit = self._config.silence_limit.total_seconds()
+        beats = (keys.get_json(self.store, keys.beat(rank)) for rank in range(self._config.world_size))
+        return any(beat and beat["phase"] == "meeting" and beat["seconds"] > limit for beat in beats)
 
     def _watch_launchers(self, now: float) -> None:
         if self._config.nnodes == 1:

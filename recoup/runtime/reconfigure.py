@@ -1,12 +1,14 @@
 """After a failure: agree on the step, decide partial or full, restore, go on. Every rank calls this in the new group.
 
-    marks        every rank tells what it has; the target is the last step that all survivors can go back to
-    decision     the lowest survivor asks the guard; all take its word
-    partial      survivors take the interrupted step back; a new rank reads its own shard from the store, without a
-                 collective, and takes dense parameters, counters, reader position and ledger from the lowest survivor
+    reports      every rank tells what it has; the leader is the survivor that is farthest
+    decision     the leader asks the guard; all take its word
+    partial      survivors finish the interrupted step if the leader has finished it, else drop it; a new rank reads its
+                 own shard from the store, without a collective, and takes dense parameters, counters, reader position
+                 and ledger from the leader
     full         all ranks read the newest checkpoint whole
 
 A failure while this runs raises RuntimeError: the caller meets the others again in a newer generation and calls again.
+A rank counts as a survivor of the newer generation only if its state is whole: see `LiveJob.recovered`.
 """
 
 import time
@@ -26,20 +28,22 @@ class Report:
     """What one rank brings into a new generation."""
 
     rank: int
-    survivor: bool
-    """It holds its shard as it was after a step."""
-    steps: tuple[int, ...]
-    """Steps it can be at: after its last completed step, and after the one before."""
+    recovered: int
+    """Generation in which its state was last made whole; -1: it is new, or a full recovery of it was interrupted."""
+    step: int
+    """The last step that it has finished."""
+
+    @property
+    def survivor(self) -> bool:
+        """Whether it holds its shard as it was after a step."""
+        return self.recovered >= 0
 
 
-def reconfigure(
-    job: LiveJob, *, survivor: bool, generation: int, guard: GuardConfig, resume: bool, verify: bool = False
-) -> str:
+def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bool, verify: bool = False) -> str:
     """Bring all ranks to one state; return "start", "resume", "partial" or "full".
 
     Args:
         job: this rank's part.
-        survivor: whether it was in an earlier generation.
         generation: the newest; the store refuses commits of older ones.
         guard: limits of partial recovery.
         resume: whether a run whose ranks are all new goes on from the newest checkpoint.
@@ -49,27 +53,31 @@ def reconfigure(
     job.heartbeat.enter("recovering", job.trainer.num_steps)
     job.saves.store.generation = generation
     ranks = job.trainer.ranks
-    mine = Report(ranks.rank, survivor, tuple(mark.step for mark in job.marks))
-    reports = ranks.gather(mine)
+    reports = ranks.gather(Report(ranks.rank, job.recovered, job.trainer.num_steps))
     survivors = [report for report in reports if report.survivor]
     if not survivors:
-        return _from_nothing(job, resume=resume)
+        how = _from_nothing(job, resume=resume)
+        job.recovered = generation
+        return how
     failed = tuple(report.rank for report in reports if not report.survivor)
-    target = min(report.steps[-1] for report in survivors)
-    if survivor:
-        job.back_to(target)
-    before = job.rows_digest() if verify and survivor else ""
-    leader = min(report.rank for report in survivors)
-    shared = _share(job, leader, failed, guard)
+    leader = max(survivors, key=lambda report: (report.step, report.recovered, -report.rank))
+    behind = [report.rank for report in survivors if report.step < leader.step]
+    shared = _share(job, leader.rank, failed, guard, behind=bool(behind))
     agreed = time.perf_counter()
+    before = ""
     if shared["recovery"] == "full":
+        job.recovered = -1  # until all are back at the checkpoint
         _full(job)
-    elif not survivor:
+    elif ranks.rank in failed:
         job.trainer.load_dense_state(shared["dense"])
         job.take(Mark(**shared["mark"]))
         job.saves.store.restore(job.trainer.table_views(), manifest=shared["manifest"], shards=[ranks.rank])
+    else:
+        _settle(job, shared, behind=ranks.rank in behind)
+        before = job.rows_digest() if verify else ""
     ranks.gather(0)  # nobody trains, and nothing is counted, before everyone is ready
-    if before and shared["recovery"] == "partial":
+    job.recovered = generation
+    if before:
         if job.rows_digest() != before:
             raise JobError(f"rank {ranks.rank}: a survivor's rows changed in the recovery of generation {generation}")
         job.events.emit("survivor_verified", generation=generation, digest=before)
@@ -77,8 +85,9 @@ def reconfigure(
         job.ledger.load_state_dict(shared["mark"]["ledger"])
         if failed:
             job.ledger.lost(failed, job.num_samples)
-        job.marks[-1].ledger = job.ledger.state_dict()
-    if ranks.rank == leader:
+        assert job.mark is not None
+        job.mark.ledger = job.ledger.state_dict()
+    if ranks.rank == leader.rank:
         job.events.emit(
             "recovered",
             generation=generation,
@@ -105,6 +114,14 @@ def _from_nothing(job: LiveJob, *, resume: bool) -> str:
     return "start"
 
 
+def _settle(job: LiveJob, shared: dict[str, Any], *, behind: bool) -> None:
+    """Bring a survivor to the leader's step: nothing of the interrupted step, or all of it."""
+    if behind:
+        job.finish_step(Mark(**shared["mark"]), shared["dense"])
+    else:
+        job.drop_step()
+
+
 def _full(job: LiveJob) -> None:
     extra = job.saves.restore()
     extra["trainer"] = job.trainer.state_dict()
@@ -113,20 +130,21 @@ def _full(job: LiveJob) -> None:
     job.ledger.saved(job.num_samples)
 
 
-def _share(job: LiveJob, leader: int, failed: tuple[int, ...], guard: GuardConfig) -> dict[str, Any]:
-    """Return what the lowest survivor decided and gives to the new ranks."""
+def _share(job: LiveJob, leader: int, failed: tuple[int, ...], guard: GuardConfig, *, behind: bool) -> dict[str, Any]:
+    """Return what the leader decided, and gives to new ranks and to survivors that are behind."""
     ranks = job.trainer.ranks
     box: list[Any] = [None]
     if ranks.rank == leader:
-        box[0] = _decide(job, failed, guard)
+        box[0] = _decide(job, failed, guard, behind=behind)
     dist.broadcast_object_list(box, src=dist.get_global_rank(ranks.group, leader), group=ranks.group)
     assert isinstance(box[0], dict)
     return box[0]
 
 
-def _decide(job: LiveJob, failed: tuple[int, ...], guard: GuardConfig) -> dict[str, Any]:
+def _decide(job: LiveJob, failed: tuple[int, ...], guard: GuardConfig, *, behind: bool) -> dict[str, Any]:
     world = job.trainer.ranks.world_size
-    mark = job.marks[-1]
+    mark = job.mark
+    assert mark is not None
     if not failed:  # everyone lived: the exchange failed, or a rank came back before it was missed
         return {
             "recovery": "partial",
@@ -134,7 +152,7 @@ def _decide(job: LiveJob, failed: tuple[int, ...], guard: GuardConfig) -> dict[s
             "pls_before": job.ledger.pls,
             "manifest": None,
             "mark": asdict(mark),
-            "dense": {},
+            "dense": job.trainer.dense_state() if behind else {},
         }
     manifest = job.saves.store.latest()
     notice = FailureNotice(

@@ -5,6 +5,7 @@ waits in Gloo's connection set-up for a rank that is dead.
 """
 
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -20,18 +21,40 @@ class SupersededError(JobError):
     """This process no longer owns its rank: another one took its place, and it must end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank of the world, held by one process."""
+
+    rank: int
+    world_size: int
+    incarnation: str
+
+
 class Rendezvous:
     """Where one process of a rank meets the others."""
 
-    def __init__(self, store: dist.Store, *, rank: int, world_size: int, incarnation: str, limit: timedelta) -> None:
-        """Take the place of `rank`; nothing is announced yet."""
-        self.rank = rank
-        self.world_size = world_size
+    def __init__(
+        self, store: dist.TCPStore, place: "Place", *, join_limit: timedelta, exchange_limit: timedelta
+    ) -> None:
+        """Take the place of a rank; nothing is announced yet.
+
+        Args:
+            store: of the job, used by this thread only.
+            place: which rank, of how many, as which process.
+            join_limit: how long to wait for the other ranks.
+            exchange_limit: time-out of the group's exchanges; heartbeats end a failed one long before.
+        """
+        self.rank = place.rank
+        self.world_size = place.world_size
         self.generation = -1
+        """Of the group that is joined, or being made."""
         self._sockets: dict[int, str] = {}
+        self._before: dict[int, str] | None = None
+        """What was connected before the group; None while no group is being made."""
         self._store = store
-        self._incarnation = incarnation
-        self._limit = limit.total_seconds()
+        self._incarnation = place.incarnation
+        self._limit = join_limit.total_seconds()
+        self._exchange_limit = exchange_limit
 
     def meet(self) -> dist.ProcessGroup:
         """Return the process group of the newest generation, once all ranks have come.
@@ -52,8 +75,8 @@ class Rendezvous:
             if self._store.check(wanted):
                 group = self._make(generation)
                 if group is not None:
-                    self.generation = generation
                     return group
+                deadline = time.monotonic() + self._limit
                 continue
             if time.monotonic() > deadline:
                 absent = [rank for rank, key in enumerate(wanted) if not self._store.check([key])]
@@ -64,9 +87,13 @@ class Rendezvous:
             time.sleep(_POLL_SECONDS)
 
     def leave(self) -> None:
-        """End the group's connections, so that every other rank in one of its exchanges raises at once."""
-        shut_down(self._sockets)
-        self._sockets = {}
+        """End the group's connections, so that every rank in one of its exchanges, or in its making, raises at once.
+
+        Any thread may call this.
+        """
+        before = self._before
+        opened = self._sockets if before is None else _opened_since(before)
+        shut_down(opened)
 
     def wait_for_newer(self, limit: timedelta) -> None:
         """Wait until a launcher has begun a newer generation.
@@ -96,25 +123,34 @@ class Rendezvous:
             )
 
     def _make(self, generation: int) -> dist.ProcessGroup | None:
+        """Connect all ranks; None if a rank died between its announcement and the connection."""
         leave_group()
-        before = connected_sockets()
-        prefix = dist.PrefixStore(f"group/{generation}", self._store)
+        self._before = connected_sockets()
+        self.generation = generation  # from here on the heartbeat may call `leave`
         try:
+            # A connection of the group's own: whoever waits in it for a dead rank's address can be woken.
+            client = keys.connect(self._store.host, self._store.port, limit=self._exchange_limit)
             dist.init_process_group(
-                "gloo", store=prefix, rank=self.rank, world_size=self.world_size, timeout=timedelta(seconds=self._limit)
+                "gloo",
+                store=dist.PrefixStore(f"group/{generation}", client),
+                rank=self.rank,
+                world_size=self.world_size,
+                timeout=self._exchange_limit,
             )
             group = dist.group.WORLD
             assert group is not None
-            opened = connected_sockets()
-            self._sockets = {fd: identity for fd, identity in opened.items() if before.get(fd) != identity}
+            self._sockets, self._before = _opened_since(self._before), None
             dist.barrier(group)
         except RuntimeError:
-            # A rank died between its announcement and the connection: its launcher begins a newer generation.
             self.leave()
-            self.generation = generation
+            self._before = None
             self.wait_for_newer(timedelta(seconds=self._limit))
             return None
         return group
+
+
+def _opened_since(before: dict[int, str]) -> dict[int, str]:
+    return {fd: name for fd, name in connected_sockets().items() if before.get(fd) != name}
 
 
 def leave_group() -> None:

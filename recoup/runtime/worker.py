@@ -30,7 +30,7 @@ from recoup.runtime.errors import JobError  # noqa: E402
 from recoup.runtime.heartbeat import ERROR_EXIT, SUPERSEDED_EXIT, Heartbeat  # noqa: E402
 from recoup.runtime.job import LiveJob  # noqa: E402
 from recoup.runtime.reconfigure import reconfigure  # noqa: E402
-from recoup.runtime.rendezvous import Rendezvous, SupersededError, leave_group  # noqa: E402
+from recoup.runtime.rendezvous import Place, Rendezvous, SupersededError, leave_group  # noqa: E402
 from recoup.runtime.warm_up import warm_up  # noqa: E402
 from recoup.train import Metrics, RunConfig  # noqa: E402
 from recoup.train.run_folder import CONFIG, RESULT  # noqa: E402
@@ -57,7 +57,10 @@ def main() -> int:
     heartbeat = Heartbeat(args.host, port, rank=int(rank), incarnation=incarnation, beat=launch.beat)
     store = keys.connect(args.host, port, limit=launch.join_limit)
     rendezvous = Rendezvous(
-        store, rank=int(rank), world_size=launch.world_size, incarnation=incarnation, limit=launch.join_limit
+        store,
+        Place(int(rank), launch.world_size, incarnation),
+        join_limit=launch.join_limit,
+        exchange_limit=launch.stall_limit + 2 * launch.silence_limit,  # the launcher has named a slow rank by then
     )
     worker = _Worker(config, launch, folder, rendezvous, heartbeat, resume=args.resume)
     try:
@@ -93,7 +96,6 @@ class _Worker:
         self._heartbeat = heartbeat
         self._resume = resume
         self._job: LiveJob | None = None
-        self._survivor = False
         heartbeat.on_newer = self._called_off
 
     @property
@@ -118,15 +120,16 @@ class _Worker:
         began = time.perf_counter()
         group = self._rendezvous.meet()
         met = time.perf_counter()
+        self._heartbeat.enter("recovering", self.num_steps)
         if self._job is None:
             self._job = LiveJob(self._config, self._folder, group, self._heartbeat)
         else:
             self._job.trainer.regroup(group)
         job = self._job
         built = time.perf_counter()
+        survivor = job.recovered >= 0
         how = reconfigure(
             job,
-            survivor=self._survivor,
             generation=self._rendezvous.generation,
             guard=self._launch.guard,
             resume=self._resume,
@@ -136,13 +139,12 @@ class _Worker:
             "generation",
             generation=self._rendezvous.generation,
             how=how,
-            survivor=self._survivor,
+            survivor=survivor,
             step=job.trainer.num_steps,
             meet_seconds=met - began,
             build_seconds=built - met,
             recover_seconds=time.perf_counter() - built,
         )
-        self._survivor = True
         self._resume = True  # should all ranks be new one day, the run goes on from its checkpoint
         metrics = job.train()
         if group.rank() == 0:
@@ -156,7 +158,14 @@ class _Worker:
         step = self.num_steps
         if self._job is not None:
             first = str(err).splitlines()[0][:200]
-            self._job.events.emit("interrupted", generation=self._rendezvous.generation, step=step, error=first)
+            self._job.events.emit(
+                "interrupted",
+                generation=self._rendezvous.generation,
+                step=step,
+                phase=self._heartbeat.phase,
+                error=first,
+            )
+        self._heartbeat.enter("meeting", step)
         self._rendezvous.leave()
         leave_group()
         try:
