@@ -35,6 +35,7 @@ def kill_savers(number: int, *, seed: int = 0) -> dict[str, Any]:
             saver = _fork(folder, reader, writer)
             os.close(writer)
             with os.fdopen(reader) as reports:
+                assert reports.readline() == "ready\n"
                 if not reported:
                     reported = int(reports.readline())  # from here on a checkpoint exists
                 time.sleep(rng.uniform(0.0, 0.5))
@@ -47,6 +48,7 @@ def kill_savers(number: int, *, seed: int = 0) -> dict[str, Any]:
             seen["kills_while_a_file_was_written"] += bool(half_written)
             seen["kills_between_commit_and_report"] += restored > reported
             seen["last_step"] = reported = restored
+    assert seen["last_step"] > number // 20, f"expected savers to commit between kills, got {seen}"
     return seen
 
 
@@ -64,6 +66,7 @@ def _fork(folder: str, reader: int, writer: int) -> int:
 def _save_forever(folder: str, writer: int) -> None:
     store, views = _store(folder), _views()
     step = int(store.restore(views).extra["step"]) if store.latest() else 0
+    os.write(writer, b"ready\n")
     while True:
         step += 1
         rows = {name: _rows(total, step) for name, total in ROWS.items()}
