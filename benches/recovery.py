@@ -57,15 +57,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = make_run(folder)
-        kills = 4 if quick else 12
-        spare = ours(run, folder / "spare", spares=1, kills=kills)
-        bare = ours(run, folder / "bare", spares=0, kills=2 if quick else 8)
+        kills = 3 if quick else 12
+        spare, bare = ours(run, folder / "live", with_spare=kills, without=2 if quick else 8)
         full = torchrun(run, folder / "full")
         cost = steady_state(run, folder)
     result = {
         "seconds_kill_to_step": {"with_spare": spare["median"], "without_spare": bare["median"]},
         "kill_to_step_all": {"with_spare": spare["all"], "without_spare": bare["all"]},
         "seconds_by_phase": spare["phases"],
+        "seconds_by_phase_without_spare": bare["phases"],
         "lost_seconds_full_restart": full["lost_seconds"],
         "full_restart": full,
         "lost_seconds_ratio_vs_full": full["lost_seconds"] / spare["median"],
@@ -113,67 +113,82 @@ class Enough(Exception):  # noqa: N818 - it ends a job on purpose
     """The job has shown what it was started for."""
 
 
-def ours(run: RunConfig, folder: Path, *, spares: int, kills: int) -> dict[str, Any]:
-    """Kill ranks in turn; return kill-to-step seconds."""
+def ours(run: RunConfig, folder: Path, *, with_spare: int, without: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Kill ranks in turn, first with a warm spare, then with none; return seconds from kill to next step of both."""
     moments: list[float] = []
+    looked = [0.0]
 
     def inject(launcher: Any) -> None:
+        if time.time() - looked[0] < 0.1:
+            return
+        looked[0] = time.time()
         steps = events_of(folder, "step")
-        recovered = events_of(folder, "recovered")
-        waiting = not steps or len(recovered) < len(moments) or time.time() - (moments or [0.0])[-1] < 1.0
-        ready = steps and steps[-1]["step"] >= 60 and time.time() - steps[-1]["time"] < 1.0
-        if waiting or not ready or not spare_ready(launcher, spares):
+        since = moments[-1] if moments else 0.0
+        after = [step for step in steps if step["time"] > since + 1.0]
+        if len(events_of(folder, "recovered")) < len(moments) or len(after) < 5 or steps[-1]["step"] < 60:
             return
-        after = [step for step in steps if not moments or step["time"] > moments[-1]]
-        if len(after) < 5:
-            return
-        if len(moments) == kills:
+        if len(moments) == with_spare + without:
             raise Enough
+        if len(moments) >= with_spare:
+            while launcher.spares:
+                launcher.spares.pop().kill()
+        elif not spare_ready(launcher):
+            return
         moments.append(time.time())
         os.kill(launcher.ranks[len(moments) % RANKS].pid, signal.SIGKILL)
 
     settings = LaunchConfig(
         nproc=RANKS,
-        spares=spares,
+        spares=1,
         max_restarts=1000,
         back_off=timedelta(milliseconds=1),
         guard=GuardConfig(pls_budget=9.0),
     )
     with contextlib.suppress(Enough):
         launch(run, folder, settings, on_poll=inject)
-    steps = [event["time"] for event in events_of(folder, "step")]
-    seconds = [min(at for at in steps if at > moment) - moment for moment in moments]
-    assert len(seconds) == kills, "every kill fired and was recovered from"
-    recovered = events_of(folder, "recovered")
-    assert all(event["recovery"] == "partial" for event in recovered)
+    assert len(moments) == with_spare + without, "every kill fired and was recovered from"
+    assert all(event["recovery"] == "partial" for event in events_of(folder, "recovered"))
+    return measured(folder, moments[:with_spare]), measured(folder, moments[with_spare:])
+
+
+def measured(folder: Path, moments: list[float]) -> dict[str, Any]:
+    """Return seconds from each kill to the first step trained after its recovery, and their phases."""
+    found = [phases_of(folder, moment) for moment in moments]
+    seconds = [sum(phases.values()) for phases in found]
     return {
         "median": statistics.median(seconds),
         "all": [round(s, 3) for s in seconds],
-        "phases": phases(folder, moments),
+        "phases": {name: round(statistics.median(phases[name] for phases in found), 4) for name in found[0]},
     }
 
 
-def spare_ready(launcher: Any, spares: int) -> bool:
-    """Whether each spare has had the time to warm up: it uses no CPU any more."""
-    if len(launcher.spares) < spares:
-        return False
-    return all(
-        psutil.Process(child.pid).cpu_percent(0.05) < 20 and time.monotonic() - child.started > 4
+def phases_of(folder: Path, moment: float) -> dict[str, float]:
+    """Return seconds of each phase of the recovery from a kill at `moment`."""
+    events = [event for event in events_of(folder, "interrupted", "generation", "recovered", "step")]
+    noticed = first(events, "interrupted", moment)["time"]
+    recovered = first(events, "recovered", moment)
+    ready = recovered["time"]
+    restore = recovered["restore_seconds"]
+    step = first(events, "step", ready)["time"]
+    return {
+        "notice": noticed - moment,
+        "start_meet_build": ready - noticed - restore - recovered["agree_seconds"],
+        "agree": recovered["agree_seconds"],
+        "restore": restore,
+        "first_step": step - ready,
+    }
+
+
+def first(events: list[dict[str, Any]], name: str, moment: float) -> dict[str, Any]:
+    return next(event for event in events if event["event"] == name and event["time"] > moment)
+
+
+def spare_ready(launcher: Any) -> bool:
+    """Whether the spare has had the time to warm up: it uses no CPU any more."""
+    return bool(launcher.spares) and all(
+        time.monotonic() - child.started > 4 and psutil.Process(child.pid).cpu_percent(0.05) < 20
         for child in launcher.spares
     )
-
-
-def phases(folder: Path, moments: list[float]) -> dict[str, float]:
-    """Return median seconds of each phase of a recovery."""
-    parts: dict[str, list[float]] = {name: [] for name in ("notice", "meet_build_restore", "first_step")}
-    events = events_of(folder, "interrupted", "recovered", "step")
-    for moment in moments:
-        noticed = next(e["time"] for e in events if e["event"] == "interrupted" and e["time"] > moment)
-        recovered = next(e["time"] for e in events if e["event"] == "recovered" and e["time"] > moment)
-        step = next(e["time"] for e in events if e["event"] == "step" and e["time"] > recovered - 0.001)
-        for name, seconds in zip(parts, (noticed - moment, recovered - noticed, step - recovered), strict=True):
-            parts[name].append(seconds)
-    return {name: round(statistics.median(seconds), 4) for name, seconds in parts.items()}
 
 
 def torchrun(run: RunConfig, folder: Path) -> dict[str, Any]:
@@ -238,7 +253,7 @@ def steady_state(run: RunConfig, folder: Path) -> dict[str, float]:
     updates, ledger = DeferredUpdates(recoverable.model), Ledger(RANKS, 1_000_000)
     batches = list(reader)[:30]
     seconds: tuple[list[float], list[float]] = ([], [])
-    for number in range(300):
+    for number in range(160):
         batch = batches[number // 2 % len(batches)]
         began = time.perf_counter()
         if number % 2:

@@ -1,6 +1,7 @@
 """One rank's part of a run that outlives its ranks: trainer, reader, saves, ledger; every step whole or not at all."""
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from recoup.train.regroup import forget_first_broadcast
 from recoup.train.run_config import batch_schema, evaluation_reader, training_reader
 from recoup.train.run_folder import CHECKPOINTS, EVENTS
 from recoup.train.saves import RunSaves
+
+SAVED_AT = "saved_at"
+"""Key of a checkpoint's plain state: when it was saved, seconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -95,7 +99,13 @@ class LiveJob:
     def save(self) -> None:
         """Save everything, all ranks together; the shards' last save is now this position."""
         self.heartbeat.enter("saving", self.trainer.num_steps)
-        self.saves.save({"run": {"version": 1, "reader": self.reader.state_dict()}, POSITION: self.num_samples})
+        self.saves.save(
+            {
+                "run": {"version": 1, "reader": self.reader.state_dict()},
+                POSITION: self.num_samples,
+                SAVED_AT: time.time(),
+            }
+        )
         self.ledger.saved(self.num_samples)
         if self.mark is not None:
             self.mark.ledger = self.ledger.state_dict()

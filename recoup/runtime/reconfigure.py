@@ -11,16 +11,18 @@ A failure while this runs raises RuntimeError: the caller meets the others again
 A rank counts as a survivor of the newer generation only if its state is whole: see `LiveJob.recovered`.
 """
 
+import json
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch.distributed as dist
 
+from recoup.checkpoint import Manifest
 from recoup.recovery import Decision, FailureNotice, GuardConfig, decide, facts_of
 from recoup.recovery.restore import position_of
 from recoup.runtime.errors import JobError
-from recoup.runtime.job import LiveJob, Mark
+from recoup.runtime.job import SAVED_AT, LiveJob, Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def _decide(job: LiveJob, failed: tuple[int, ...], guard: GuardConfig, *, behind
     notice = FailureNotice(
         shards=failed,
         position=job.num_samples,
-        staleness_seconds=0.0,
+        staleness_seconds=_age_seconds(manifest),
         num_dense_replicas=world - len(failed),
     )
     decision: Decision = decide(facts_of(notice, job.ledger, manifest), guard, job.events)
@@ -170,3 +172,9 @@ def _decide(job: LiveJob, failed: tuple[int, ...], guard: GuardConfig, *, behind
         "mark": asdict(mark),
         "dense": job.trainer.dense_state(),
     }
+
+
+def _age_seconds(manifest: Manifest | None) -> float:
+    """Return how long ago a checkpoint was saved; 0 where it does not say, or there is none."""
+    saved_at = json.loads(manifest.extra).get(SAVED_AT) if manifest is not None else None
+    return 0.0 if saved_at is None else max(0.0, time.time() - saved_at)
