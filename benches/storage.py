@@ -72,27 +72,26 @@ def main() -> None:
             "table_bytes": sizes.table,
         }
         if KUAIRAND.is_dir():
-            sizes = measure(*kuairand(quick=arguments.quick), Path(name) / "kuairand")
-            show("KuaiRand, histories frozen daily", sizes)
-            result |= {
-                "kuairand_ratio_vs_interleaved": round(sizes.ratio_vs_interleaved, 3),
-                "kuairand_ratio_vs_clustered": round(sizes.ratio_vs_clustered, 3),
-                "kuairand_samples": sizes.samples,
-            }
+            for gap, title in ((timedelta(minutes=30), "gap_30m"), (None, "user")):
+                source, config = kuairand(gap, quick=arguments.quick)
+                sizes = measure(source, config, Path(name) / f"kuairand_{title}")
+                show(f"KuaiRand, histories frozen daily, sessions: {title}", sizes)
+                result |= {
+                    f"kuairand_{title}_ratio_vs_interleaved": round(sizes.ratio_vs_interleaved, 3),
+                    f"kuairand_{title}_ratio_vs_clustered": round(sizes.ratio_vs_clustered, 3),
+                }
         else:
             print("KuaiRand: left out, no data at ../shared/data/kuairand")
     print(json.dumps(result))
 
 
-def kuairand(*, quick: bool) -> tuple[LogSource, BuildConfig]:
+def kuairand(gap: timedelta | None, *, quick: bool) -> tuple[LogSource, BuildConfig]:
     """Return the real log with three daily-frozen histories; quick: every fourth session."""
     histories = tuple(
         HistoryFeature(name=name, source="video_id", last=50, freeze="day", label=label)
         for name, label in (("seen", ""), ("clicked", "is_click"), ("long_viewed", "long_view"))
     )
-    config = BuildConfig(
-        sessions=SessionRule(gap=timedelta(minutes=30)), histories=histories, sample_sessions=0.25 if quick else 1.0
-    )
+    config = BuildConfig(sessions=SessionRule(gap=gap), histories=histories, sample_sessions=0.25 if quick else 1.0)
     return open_log(KuaiRandLog(path=str(KUAIRAND))), config
 
 

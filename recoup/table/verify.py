@@ -12,6 +12,7 @@ from recoup.table.arrays import IntArray, list_parts
 from recoup.table.errors import TableError
 from recoup.table.layout import (
     CHUNK,
+    EVENT_ID,
     KEY,
     NUM_SAMPLES,
     START,
@@ -33,14 +34,15 @@ class _Totals:
     rows: int = 0
     samples: int = 0
     sessions: int = 0
-    last: tuple[int, str, int] | None = None
+    last_start: int | None = None
     seen: set[tuple[int, int, int]] = field(default_factory=set)
+    """Rows of the last session start: rows are in order of start, so twins stand among equal starts."""
 
 
 def verify_table(table: SessionTable, *, progress: Progress = no_progress) -> list[str]:
     """Return what is wrong, one line a finding; an intact table gives none.
 
-    Cost: reads every byte twice: once for the checksums, once to decode. Memory: a number triple a row.
+    Cost: reads every byte twice: once for the checksums, once to decode. Memory: a few rows.
     """
     problems: list[str] = []
     for number, part in enumerate(table.manifest.parts):
@@ -82,24 +84,27 @@ def _check_order(rows: pa.RecordBatch, totals: _Totals) -> list[str]:
     samples = rows.column(NUM_SAMPLES).to_numpy(zero_copy_only=False)
     if rows.num_rows and np.any(start[1:] < start[:-1]):
         problems.append(f"rows after {totals.rows}: expected session starts in order")
-    if totals.last is not None and rows.num_rows and int(start[0]) < totals.last[0]:
-        problems.append(f"row {totals.rows}: expected a session start of at least {totals.last[0]}, got {start[0]}")
+    if totals.last_start is not None and rows.num_rows and int(start[0]) < totals.last_start:
+        problems.append(f"row {totals.rows}: expected a session start of at least {totals.last_start}, got {start[0]}")
     for identity in zip(key_hashes(rows.column(KEY)).tolist(), start.tolist(), chunk.tolist(), strict=True):
+        if identity[1] != totals.last_start:
+            totals.seen.clear()
+        totals.last_start = identity[1]
         if identity in totals.seen:
             problems.append(f"a session stands twice: start {identity[1]}, chunk {identity[2]}")
         totals.seen.add(identity)
     totals.rows += rows.num_rows
     totals.samples += int(samples.sum())
     totals.sessions += int((chunk == 0).sum())
-    if rows.num_rows:
-        totals.last = (int(start[-1]), "", int(chunk[-1]))
     return problems
 
 
 def _check_rows(rows: pa.RecordBatch, schema: Schema) -> Iterator[tuple[int, str]]:
     samples = rows.column(NUM_SAMPLES).to_numpy(zero_copy_only=False).astype(np.int64)
-    for name in (TIME, *schema.labels, *schema.dense_names):
+    event_id = (EVENT_ID,) if schema.event_id else ()
+    for name in (TIME, *event_id, *schema.labels, *schema.dense_names):
         yield from _lengths(rows, name, samples, "samples")
+    yield from _check_times(rows, samples)
     for group in schema.groups:
         if not group.name:
             for feature in group.features:
@@ -111,6 +116,22 @@ def _check_rows(rows: pa.RecordBatch, schema: Schema) -> Iterator[tuple[int, str
         yield from _inside(inverse, offsets, versions, f"inverse of {group.name!r}")
         for feature in group.features:
             yield from _check_windows(rows, schema, feature, versions)
+
+
+def _check_times(rows: pa.RecordBatch, samples: IntArray) -> Iterator[tuple[int, str]]:
+    times, offsets = list_parts(rows.column(TIME))
+    if np.any(samples < 1) or np.any(np.diff(offsets) != samples):
+        for row in np.flatnonzero(samples < 1):
+            yield int(row), f"expected at least one sample, got {int(samples[row])}"
+        return  # the lengths are found wrong elsewhere
+    times = times[offsets[0] : offsets[-1]]
+    row_of = np.repeat(np.arange(rows.num_rows), samples)
+    for sample in np.flatnonzero((times[1:] < times[:-1]) & (row_of[1:] == row_of[:-1])):
+        yield int(row_of[sample]), f"expected times in order, got {times[sample]} before {times[sample + 1]}"
+    firsts = times[(offsets - offsets[0])[:-1]]
+    start, chunk = (rows.column(name).to_numpy(zero_copy_only=False) for name in (START, CHUNK))
+    for row in np.flatnonzero(np.where(chunk == 0, firsts != start, firsts < start)):
+        yield int(row), f"expected its first sample at the session start {start[row]}, got {firsts[row]}"
 
 
 def _check_loose(rows: pa.RecordBatch, schema: Schema, feature: str, samples: IntArray) -> Iterator[tuple[int, str]]:

@@ -95,6 +95,18 @@ def weight_missing(rows):
     row["history__weights"].pop()
 
 
+def event_missing(rows):
+    longest(rows)["event_id"].pop()
+
+
+def times_wrong(rows):
+    longest(rows)["time"][1:3] = longest(rows)["time"][2:0:-1]
+
+
+def start_wrong(rows):
+    rows[-1]["session_start"] += 1
+
+
 def order_wrong(rows):
     rows.reverse()
 
@@ -116,6 +128,9 @@ def row_lost(rows):
         (label_missing, r"'click': expected \d+ entries \(samples\), got \d+"),
         (item_length_wrong, r"'item': expected \d+ IDs \(the sum of its lengths\), got \d+"),
         (weight_missing, r"'history__weights': expected \d+ entries \(IDs\)"),
+        (event_missing, r"'event_id': expected \d+ entries \(samples\)"),
+        (times_wrong, r"expected times in order, got \d+ before \d+"),
+        (start_wrong, r"expected its first sample at the session start \d+, got \d+"),
         (order_wrong, "expected session starts in order"),
         (session_twice, "a session stands twice"),
         (row_lost, r"rows: expected \d+ \(the manifest\), got \d+"),
