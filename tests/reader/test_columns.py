@@ -91,7 +91,7 @@ def test_dictionary_that_overflows_into_plain_pages(tmp_path):
 @pytest.mark.parametrize("encoding", ENCODINGS[:3])
 @pytest.mark.parametrize("checksum", [True, False])
 def test_damaged_bytes_never_crash_J27(tmp_path, encoding, checksum):
-    """A bit changed in the pages, place after place: the right values, or one error; with checksums the values are always right."""
+    """A bit changed, place after place: the right values, or one error; with checksums never wrong values."""
     column = lists_of("int64", [3, 0, 20, 1, 1, 7] * 8, 2, distinct=9)
     path = tmp_path / "p.parquet"
     write(path, column, encoding, compression="none", data_page_size=200)
