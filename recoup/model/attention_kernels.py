@@ -25,31 +25,37 @@ def attend(  # noqa: PLR0913 -- numba takes arrays, not records
     scale = np.float32(1.0 / math.sqrt(width))
     for head in numba.prange(num_heads):
         low = head * width
+        asked = np.empty(width, dtype=np.float32)
+        mixed = np.empty(width, dtype=np.float32)
         for row in range(num_rows):
             first = offsets[row]
             size = offsets[row + 1] - first
             if size == 0:
                 continue
+            for e in range(width):
+                asked[e] = query[row, low + e] * scale
+                mixed[e] = np.float32(0.0)
+            window = keys_values[start[row] : start[row] + size]
+            mine = weights[head, first : first + size]
             largest = np.float32(-np.inf)
             for i in range(size):
-                position = start[row] + i
-                score = np.float32(0.0)
-                for e in range(low, low + width):
-                    score += query[row, e] * keys_values[position, e]
-                score = score * scale + bias[head, min(size - 1 - i, num_biases - 1)]
-                weights[head, first + i] = score
+                score = bias[head, min(size - 1 - i, num_biases - 1)]
+                for e in range(width):
+                    score += asked[e] * window[i, low + e]
+                mine[i] = score
                 largest = max(largest, score)
             total = np.float32(0.0)
-            for i in range(first, first + size):
-                weights[head, i] = math.exp(weights[head, i] - largest)
-                total += weights[head, i]
+            for i in range(size):
+                mine[i] = math.exp(mine[i] - largest)
+                total += mine[i]
             share = np.float32(1.0) / total
             for i in range(size):
-                weights[head, first + i] *= share
-                weight = weights[head, first + i]
-                position = start[row] + i
-                for e in range(low, low + width):
-                    out[row, e] += weight * keys_values[position, dim + e]
+                weight = mine[i] * share
+                mine[i] = weight
+                for e in range(width):
+                    mixed[e] += weight * window[i, dim + low + e]
+            for e in range(width):
+                out[row, low + e] = mixed[e]
 
 
 @numba.njit(cache=True, parallel=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
@@ -61,7 +67,7 @@ def attend_backward(
     grad_keys_values: _Floats,
     grad_bias: _Floats,
 ) -> None:
-    """Add to the gradients of query, keys with values, and bias; `saved` = query, keys with values, grad, weights."""
+    """Write the gradient of query, add to the others; `saved` = query, keys with values, grad, weights."""
     query, keys_values, grad, weights = saved
     num_rows, dim = query.shape
     num_heads, num_biases = grad_bias.shape
@@ -73,24 +79,35 @@ def attend_backward(
     for head in numba.prange(num_heads):
         low = head * width
         slope = np.empty(longest, dtype=np.float32)
+        asked = np.empty(width, dtype=np.float32)
+        given = np.empty(width, dtype=np.float32)
+        pulled = np.empty(width, dtype=np.float32)
         for row in range(num_rows):
             first = offsets[row]
             size = offsets[row + 1] - first
+            for e in range(width):
+                asked[e] = query[row, low + e]
+                given[e] = grad[row, low + e]
+                pulled[e] = np.float32(0.0)
+            window = keys_values[start[row] : start[row] + size]
+            into = grad_keys_values[start[row] : start[row] + size]
             mean = np.float32(0.0)
             for i in range(size):
-                position = start[row] + i
-                weight = weights[head, first + i]
                 value = np.float32(0.0)
-                for e in range(low, low + width):
-                    value += grad[row, e] * keys_values[position, dim + e]
-                    grad_keys_values[position, dim + e] += weight * grad[row, e]
+                for e in range(width):
+                    value += given[e] * window[i, dim + low + e]
                 slope[i] = value
-                mean += weight * value
+                mean += weights[head, first + i] * value
             for i in range(size):
-                position = start[row] + i
-                change = weights[head, first + i] * (slope[i] - mean)
+                weight = weights[head, first + i]
+                change = weight * (slope[i] - mean)
                 grad_bias[head, min(size - 1 - i, num_biases - 1)] += change
                 change *= scale
-                for e in range(low, low + width):
-                    grad_query[row, e] += change * keys_values[position, e]
-                    grad_keys_values[position, e] += change * query[row, e]
+                for e in range(width):
+                    pulled[e] += change * window[i, low + e]
+                for e in range(width):
+                    into[i, low + e] += change * asked[e]
+                for e in range(width):
+                    into[i, dim + low + e] += weight * given[e]
+            for e in range(width):
+                grad_query[row, low + e] = pulled[e]
