@@ -15,7 +15,7 @@ _Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 @numba.njit(cache=True, parallel=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
-def attend(  # noqa: PLR0913 -- numba takes arrays, not records
+def attend(  # noqa: PLR0913, C901 -- numba takes arrays; one pass over a window keeps it in cache
     query: _Floats, keys_values: _Floats, bias: _Floats, start: _Ints, offsets: _Ints, weights: _Floats, out: _Floats
 ) -> None:
     """Write softmax weights [H, sum of lengths] and the weighted values [U, D]."""
@@ -59,7 +59,7 @@ def attend(  # noqa: PLR0913 -- numba takes arrays, not records
 
 
 @numba.njit(cache=True, parallel=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
-def attend_backward(
+def attend_backward(  # noqa: C901 -- one pass over a window keeps it in cache
     saved: tuple[_Floats, _Floats, _Floats, _Floats],
     start: _Ints,
     offsets: _Ints,
