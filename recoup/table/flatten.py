@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 import pyarrow as pa
 
 from recoup.schema import Schema, sample_schema, weights_column
 from recoup.table.arrays import IntArray, NumpyArray, list_array, list_parts, offsets_of
+from recoup.table.gather import copy_windows
 from recoup.table.layout import (
     EVENT_ID,
     KEY,
@@ -66,13 +66,13 @@ def _feature(rows: pa.RecordBatch, schema: Schema, feature: str, target: pa.Sche
         low = value_offsets[0] + offsets_of(size)[:-1]
     offsets = offsets_of(size)
     out = np.empty(int(offsets[-1]), dtype=np.int64)
-    _copy_windows(values, low, offsets, out)
+    copy_windows(values, low, offsets, out)
     arrays = {feature: list_array(out, offsets, target.field(feature).type)}
     name = weights_column(feature)
     if declared.weighted and name in target.names:
         weights, _ = list_parts(rows.column(weights_buffer_column(feature)))
         out_weights = np.empty(int(offsets[-1]), dtype=np.float32)
-        _copy_windows(weights, low, offsets, out_weights)
+        copy_windows(weights, low, offsets, out_weights)
         arrays[name] = list_array(out_weights, offsets, target.field(name).type)
     return arrays
 
@@ -86,11 +86,3 @@ def _windows(
     row_of = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     version = version_offsets[row_of] + inverse[sample_offsets[0] : sample_offsets[-1]]
     return value_offsets[row_of] + start[version], length[version].astype(np.int64)
-
-
-@numba.njit(cache=True, nogil=True)
-def _copy_windows(values: NumpyArray, low: NumpyArray, offsets: NumpyArray, out: NumpyArray) -> None:
-    for i in range(low.shape[0]):
-        first = offsets[i]
-        for j in range(offsets[i + 1] - first):
-            out[first + j] = values[low[i] + j]

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from recoup.table.arrays import IntArray
 from recoup.table.errors import TableError
+from recoup.table.gather import take_rows
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_SPLIT_BYTES = 40_000_000  # rows split over the buckets at a time
 
 
 class Spool:
@@ -37,7 +39,7 @@ class Spool:
             TableError: the disk is full or the folder is not writable.
         """
         try:
-            for batch in batches:
+            for batch in joined(batches, _SPLIT_BYTES):
                 self._append(batch, bucket_of(batch))
             for writer in self._writers:
                 writer.close()
@@ -68,7 +70,7 @@ class Spool:
     def _append(self, batch: pa.RecordBatch, buckets: IntArray) -> None:
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(self.num_buckets + 1))
-        grouped = batch.take(pa.array(order)) if self.num_buckets > 1 else batch
+        grouped = take_rows(batch, order) if self.num_buckets > 1 else batch
         for bucket in np.flatnonzero(np.diff(bounds)):
             piece = grouped.slice(int(bounds[bucket]), int(bounds[bucket + 1] - bounds[bucket]))
             self.bytes[bucket] += piece.nbytes
@@ -88,6 +90,21 @@ class Spool:
             self._writers.append(writer)
             for piece in waiting[bucket]:
                 writer.write_batch(piece)
+
+
+def joined(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of about `size` bytes, so that a bucket's pieces are not tiny."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
+    for batch in batches:
+        waiting.append(batch)
+        waiting_bytes += batch.nbytes
+        if waiting_bytes >= size:
+            yield pa.concat_batches(waiting) if len(waiting) > 1 else batch
+            waiting.clear()
+            waiting_bytes = 0
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from recoup.schema import DedupGroup, Schema, sample_schema
 from recoup.table.arrays import IntArray, compute
 from recoup.table.encode import SessionEncoder
+from recoup.table.gather import take_rows
 from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 from recoup.table.layout import CHUNK, KEY, NUM_SAMPLES, START, row_schema
@@ -76,10 +77,10 @@ def sorted_bucket(spool: Spool, bucket: int, encoding: Encoding) -> Iterator[pa.
         )
         return
     table = pa.Table.from_batches(spool.read(bucket), target).combine_chunks()
-    indices = sort_indices(table, order)
+    indices = sort_indices(table, order).to_numpy().astype(np.int64)
     for batch in table.to_batches():
         for first in range(0, len(indices), _SORT_BATCH):
-            yield batch.take(indices.slice(first, _SORT_BATCH))
+            yield take_rows(batch, indices[first : first + _SORT_BATCH])
 
 
 def sort_indices(rows: pa.Table | pa.RecordBatch, order: list[str]) -> pa.Array:
@@ -113,7 +114,7 @@ def encode_bucket(spool: Spool, bucket: int, encoding: Encoding) -> tuple[pa.Rec
 
 def in_start_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows by session start, key and chunk: the table's order."""
-    return rows.take(sort_indices(rows, [START, KEY, CHUNK]))
+    return take_rows(rows, sort_indices(rows, [START, KEY, CHUNK]).to_numpy().astype(np.int64))
 
 
 def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
