@@ -21,6 +21,7 @@ from recoup.checkpoint import CheckpointError, FileGather, Storage, StoreConfig,
 from tests.checkpoint.builders import make_store, make_views, request, some_rows, step
 
 WORLD = 3
+KILLED_AFTER = 3.0
 
 
 class SlowFiles(LocalFileSystem):
@@ -79,7 +80,9 @@ def save_as_rank(folder, rank, failing, how):
     views = make_views(part=(rank, WORLD))
     store = make_store(folder, shards=WORLD, run_id=f"fail{failing}{how}")
     token = f"{failing}-{how}"
-    gather = FileGather(Storage(folder), token, rank=rank, world_size=WORLD, timeout_seconds=1.5)
+    gather = FileGather(
+        Storage(folder), token, rank=rank, world_size=WORLD, timeout_seconds=KILLED_AFTER if how == "killed" else 20
+    )
     for number in (1, 2, 3):
         rows_of_step(views, number)
         if number == 2 and rank == failing:
