@@ -94,7 +94,10 @@ class LiveJob:
         config = evaluation_reader(self.config, self._table.schema)
         ranks = self.trainer.ranks
         reader = SessionReader(self._table, config, rank=ranks.rank, world_size=ranks.world_size)
-        return self.trainer.evaluate(reader)
+        try:
+            return self.trainer.evaluate(reader)
+        finally:
+            reader.close()
 
     def save(self) -> None:
         """Save everything, all ranks together; the shards' last save is now this position."""

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -171,6 +172,8 @@ class _Worker:
         try:
             self._rendezvous.wait_for_newer(self._launch.silence_limit + timedelta(seconds=10))
         except JobError as unexplained:
+            traceback.print_exception(err)  # it may be the model's own error: the launcher's log shows where
+            unexplained.add_note(f"the error was: {str(err).splitlines()[0]}")
             raise unexplained from err
 
 
