@@ -109,7 +109,8 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
 
 
 def _from_nothing(job: LiveJob, *, resume: bool) -> str:
-    if resume:
+    """Begin, or go on from the newest checkpoint: of an earlier launch, or of this one if every rank died."""
+    if any(job.trainer.ranks.gather(resume or job.saves.store.latest() is not None)):
         _full(job)
         return "resume"
     job.save()

@@ -111,9 +111,10 @@ def test_twenty_failures_in_one_run_each_rank_a_frozen_one_two_at_once_X01(tmp_p
     assert max(event["seconds"] for event in silent) < 5
 
 
-def test_past_the_budget_recovery_is_full(tmp_path):
-    """Where PLS would pass its budget, all ranks go back to the newest checkpoint and train the steps again."""
-    failures = Failures(tmp_path / "run", [((1,), signal.SIGKILL)], gap=13)
+def test_past_the_budget_or_when_all_are_dead_recovery_is_full(tmp_path):
+    """Where PLS would pass its budget, or every rank died, all go back to the newest checkpoint and train on the same."""
+    kill = signal.SIGKILL
+    failures = Failures(tmp_path / "run", [((1,), kill), ((0, 1), kill)], gap=13)
     tight = settings(nproc=2, guard=GuardConfig(pls_budget=0.0))
     launch(run_config(num_epochs=1), tmp_path / "run", tight, on_poll=failures)
     (recovered,) = events_of(tmp_path / "run", "recovered")
@@ -121,6 +122,9 @@ def test_past_the_budget_recovery_is_full(tmp_path):
     assert "budget" in recovered["reason"]
     assert recovered["step"] == recovered["checkpoint_step"]
     assert events_of(tmp_path / "run", "run_finished")[0]["pls"] == 0
+    assert len(failures.fired) == 2
+    how = [event["how"] for event in events_of(tmp_path / "run", "generation") if event["rank"] == 0]
+    assert how == ["start", "full", "resume"]
     losses = {}
     for event in events_of(tmp_path / "run", "step"):
         assert losses.setdefault(event["step"], event["loss"]) == event["loss"]
