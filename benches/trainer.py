@@ -50,7 +50,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     num_rows = options.rows or (100_000 if options.quick else 200_000)
-    num_steps = 9 if options.quick else 40
+    num_steps = 7 if options.quick else 40
     with tempfile.TemporaryDirectory(prefix="recoup-bench-trainer-") as folder:
         result = bench(Path(folder), num_rows, num_steps)
     print(json.dumps(result))

@@ -22,7 +22,7 @@ class TrainConfig:
     dense_optimizer: Literal["adam", "adagrad", "sgd"] = "adam"
     dense_lr: float = 0.001
     num_threads: int | None = None
-    """Threads of one operation on CPU (torch.set_num_threads); left out: as the process has it."""
+    """Threads of one operation on CPU, of torch and of our kernels, for the whole process; left out: as it has them."""
 
     def __post_init__(self) -> None:
         """Check ranges."""

@@ -8,6 +8,7 @@ loss that is not finite stops the run before anything is updated; an empty rank 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numba
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -69,6 +70,7 @@ class Trainer:
         """
         if train.num_threads is not None:
             torch.set_num_threads(train.num_threads)
+            numba.set_num_threads(min(train.num_threads, numba.config.NUMBA_NUM_THREADS))
         self.config = train
         self.schema = schema
         self.device = torch.device(device)
