@@ -112,7 +112,7 @@ def test_twenty_failures_in_one_run_each_rank_a_frozen_one_two_at_once_X01(tmp_p
 
 
 def test_past_the_budget_or_when_all_are_dead_recovery_is_full(tmp_path):
-    """Where PLS would pass its budget, or every rank died, all go back to the newest checkpoint and train on the same."""
+    """Where PLS would pass its budget, or every rank died, all go on from the newest checkpoint: the same losses."""
     kill = signal.SIGKILL
     failures = Failures(tmp_path / "run", [((1,), kill), ((0, 1), kill)], gap=13)
     tight = settings(nproc=2, guard=GuardConfig(pls_budget=0.0))
