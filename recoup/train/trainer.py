@@ -70,7 +70,8 @@ class Trainer:
         """
         if train.num_threads is not None:
             torch.set_num_threads(train.num_threads)
-            numba.set_num_threads(min(train.num_threads, numba.config.NUMBA_NUM_THREADS))
+            most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009 -- set at run time, unknown to checkers
+            numba.set_num_threads(min(train.num_threads, most))
         self.config = train
         self.schema = schema
         self.device = torch.device(device)
