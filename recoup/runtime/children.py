@@ -37,6 +37,7 @@ class Children:
     def __init__(self, folder: Path, host: str, port: int, *, resume: bool) -> None:
         """Remember what every process is told."""
         self._common = ["--folder", str(folder), "--host", host, "--port", str(port)]
+        self._common += ["--launcher", str(os.getpid())]
         self._resume = ["--resume"] if resume else []
         self._log = folder / "ranks.log"
 

@@ -28,7 +28,7 @@ import torch.distributed as dist  # noqa: E402
 from recoup.runtime import keys  # noqa: E402
 from recoup.runtime.config import LAUNCH, LaunchConfig  # noqa: E402
 from recoup.runtime.errors import JobError  # noqa: E402
-from recoup.runtime.heartbeat import ERROR_EXIT, SUPERSEDED_EXIT, Heartbeat  # noqa: E402
+from recoup.runtime.heartbeat import ERROR_EXIT, ORPHAN_EXIT, SUPERSEDED_EXIT, Heartbeat  # noqa: E402
 from recoup.runtime.job import LiveJob  # noqa: E402
 from recoup.runtime.reconfigure import reconfigure  # noqa: E402
 from recoup.runtime.rendezvous import Place, Rendezvous, SupersededError, leave_group  # noqa: E402
@@ -42,11 +42,13 @@ _PDEATHSIG = 1  # prctl option: the signal a process gets when its parent ends (
 def main() -> int:
     """Run one rank; return its exit code."""
     parser = argparse.ArgumentParser(prog="recoup.runtime.worker")
-    for name in ("--host", "--port", "--folder", "--rank", "--incarnation", "--spare"):
+    for name in ("--host", "--port", "--folder", "--launcher", "--rank", "--incarnation", "--spare"):
         parser.add_argument(name, default="")
     parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(args.launcher):  # it ended before the kernel was told to end this process with it
+        return ORPHAN_EXIT
     torch.set_num_threads(1)
     folder, port = Path(args.folder), int(args.port)
     launch = load_config(LaunchConfig, folder / LAUNCH)
@@ -179,12 +181,12 @@ class _Worker:
 
 def _wait_for_task(host: str, port: int, spare: str) -> tuple[str, str]:
     """Wait until a launcher gives this spare a rank."""
-    store = keys.connect(host, port, limit=timedelta(days=365))
+    store = keys.connect(host, port, limit=timedelta(seconds=60))
     launcher = os.getppid()
     key = keys.assign(spare)
     while not store.check([key]):
         if os.getppid() != launcher:
-            sys.exit(5)
+            sys.exit(ORPHAN_EXIT)
         time.sleep(0.01)
     task = json.loads(store.get(key))
     return str(task["rank"]), str(task["incarnation"])
