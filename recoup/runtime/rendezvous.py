@@ -71,12 +71,12 @@ class Rendezvous:
             if generation != announced:
                 self._store.set(keys.joined(generation, self.rank), self._incarnation)
                 announced = generation
+                deadline = time.monotonic() + self._limit  # each generation has its own
             wanted = [keys.joined(generation, rank) for rank in range(self.world_size)]
             if self._store.check(wanted):
                 group = self._make(generation)
                 if group is not None:
                     return group
-                deadline = time.monotonic() + self._limit
                 continue
             if time.monotonic() > deadline:
                 absent = [rank for rank, key in enumerate(wanted) if not self._store.check([key])]
