@@ -8,7 +8,9 @@ nor finished parts.
 import hashlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from recoup.core import ConfigError, Progress, from_table, no_progress, to_table
 from recoup.log import LogSource
 from recoup.schema import DedupGroup, sample_schema
 from recoup.table.added import regrouped, with_histories
+from recoup.table.ahead import ahead
 from recoup.table.arrays import IntArray
 from recoup.table.arrival import LatenessFilter
 from recoup.table.disk import check_disk, disk_needed
@@ -170,9 +173,16 @@ class _Work:
             memory_bytes=config.memory_bytes,
         )
         runs: list[Run] = []
-        for bucket in range(config.num_buckets):
-            runs.append(self._run(bucket, encoding))
-            progress("encode sessions", bucket + 1, config.num_buckets)
+        # Two buckets at a time where both fit: encoded bytes, their sorted copy and the samples are about five buckets.
+        workers = 2 if int(self._spool.bytes.max(initial=0)) * 5 <= config.memory_bytes else 1
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                for run in pool.map(partial(self._run, encoding), range(config.num_buckets)):
+                    runs.append(run)
+                    progress("encode sessions", len(runs), config.num_buckets)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
         return runs
 
     def counts(self, runs: list[Run]) -> Counts:
@@ -196,7 +206,7 @@ class _Work:
         ordered = rows_in_order(runs, rows, range_bytes=self._config.memory_bytes // 8, skip=done)
         writer = TableWriter(self._path, rows, self._config.writer, prefix=prefix, finished=finished)
         try:
-            for batch in ordered:
+            for batch in ahead(ordered):
                 writer.write(batch, finish)
                 done += batch.num_rows
                 progress("write table", done, total)
@@ -211,7 +221,7 @@ class _Work:
         whole = [(self._path / PARTS / part.name).is_file() and part.name.startswith(prefix) for part in parts]
         return tuple(parts) if all(whole) else ()
 
-    def _run(self, bucket: int, encoding: Encoding) -> Run:
+    def _run(self, encoding: Encoding, bucket: int) -> Run:
         path = self._folder / f"run-{bucket:04d}.arrow"
         if path.exists():
             return read_run(path)
@@ -228,7 +238,7 @@ class _Work:
         def bucket_of(batch: pa.RecordBatch) -> IntArray:
             return (key_hashes(batch.column(schema.key)) % np.uint64(config.num_buckets)).astype(np.int64)
 
-        self._spool.fill(arrivals.on_time(self._source.batches(progress=progress)), bucket_of)
+        self._spool.fill(arrivals.on_time(ahead(self._source.batches(progress=progress), 2)), bucket_of)
         self._state = {
             "fingerprint": self._fingerprint,
             "generation": self.generation,

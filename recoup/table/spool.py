@@ -16,7 +16,7 @@ from recoup.table.errors import TableError
 from recoup.table.gather import take_rows
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_SPLIT_BYTES = 40_000_000  # rows split over the buckets at a time
+_SPLIT_BYTES = 24_000_000  # rows split over the buckets at a time
 
 
 class Spool:
