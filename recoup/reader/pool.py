@@ -12,6 +12,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections import deque
@@ -97,7 +98,7 @@ class WorkerPool:
     def __init__(self, job: ReadJob, limits: PoolLimits) -> None:
         """Start the workers."""
         self._limits = limits
-        self._start = WorkerStart(job, limits.prefetch, os.getpid())
+        self._job = job
         self._incarnations = 0
         self._workers: list[_Handle] = [self._new_worker() for _ in range(limits.num_workers)]
         self._run = 0
@@ -246,7 +247,9 @@ class WorkerPool:
 
     def _new_worker(self) -> _Handle:
         self._incarnations += 1
-        return _Handle(self._start, self._incarnations)
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        start = WorkerStart(self._job, self._limits.prefetch, os.getpid(), die_with_parent=in_main_thread)
+        return _Handle(start, self._incarnations)
 
     def _credit(self, number: int, incarnation: int) -> None:
         if self._workers[number].incarnation == incarnation:

@@ -4,10 +4,12 @@ Memory: one decoded stripe, at most `prefetch` fragments that the reader has not
 kept for use again. Imports no torch.
 """
 
+import ctypes
 import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -21,6 +23,7 @@ from recoup.reader.fragment import Fragment
 from recoup.reader.segments import Segment, packed_bytes
 
 ALIVE_SECONDS = 1.0
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl
 HEADROOM = 1.25  # fragments of one reader differ by some per cent in bytes; a segment of this surplus fits the next
 
 
@@ -32,6 +35,9 @@ class WorkerStart:
     prefetch: int
     parent: int
     """Process id of the reader."""
+    die_with_parent: bool
+    """True: the kernel kills the worker when the thread that started it ends, even while the worker is stopped; only
+    right if that is the main thread. Otherwise the worker itself notices, which it cannot while it is stopped."""
 
 
 def main(socket_descriptor: int, start_descriptor: int) -> None:
@@ -39,6 +45,8 @@ def main(socket_descriptor: int, start_descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the reader's to handle; its end ends us
     with os.fdopen(start_descriptor, "rb") as file:
         start: WorkerStart = pickle.load(file)
+    if start.die_with_parent and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = Channel(socket.socket(fileno=socket_descriptor))
     threading.Thread(target=_report, args=(channel, start.parent), daemon=True).start()
     try:

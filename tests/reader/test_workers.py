@@ -152,12 +152,13 @@ time.sleep(600)
 
 
 def test_workers_end_with_their_reader_X11(tmp_path):
-    """Kill -9 of the training process: within 10 s none of its workers is left."""
+    """Kill -9 of the training process: within 10 s none of its workers is left, not even a stopped one."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "t")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout is not None
         workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         assert len(workers) == 2
+        workers[1].suspend()
         parent.kill()
         parent.wait()
     _, alive = psutil.wait_procs(workers, timeout=10)
