@@ -94,6 +94,8 @@ def _report(sizes: list[int], builds: list[dict], sort: dict, sizes_on_disk: dic
         "peak_mib": round(builds[-1]["peak_mib"]),
         "ratio_vs_duckdb_sort": round(sort["seconds"] / seconds[-1], 3),
         "samples": sizes[-1],
+        "cpu_seconds": round(builds[-1]["cpu_seconds"], 2),
+        "duckdb_cpu_seconds": round(sort["cpu_seconds"], 2),
         "duckdb_peak_mib": round(sort["peak_mib"]),
     }
     print(json.dumps(result))
@@ -118,14 +120,15 @@ def _run(step: str, folder: Path, size: int) -> dict:
 def _step(step: str, name: str, size: str) -> dict:
     folder = Path(name)
     log = folder / f"log-{size}.parquet"
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     if step == "build":
         schema = synthetic_schema(log_config(1, narrow=json.loads((folder / "narrow").read_text())))
         source = open_log(ParquetLog(path=str(log), schema=schema))
         build_table(source, folder / f"table-{size}", BuildConfig(memory_bytes=MEMORY_BYTES))
     else:
         _sort(log, folder / f"sorted-{size}.parquet")
-    return {"seconds": time.perf_counter() - began, "peak_mib": _peak_mib()}
+    cpu_seconds = time.process_time() - worked
+    return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds, "peak_mib": _peak_mib()}
 
 
 def _sort(log: Path, target: Path) -> None:
@@ -151,7 +154,7 @@ def _digest_of_table(path: Path) -> tuple:
 
 def _digest(rows: duckdb.DuckDBPyRelation) -> tuple:
     columns = ", ".join(f'"{name}"' for name in sorted(rows.columns))
-    return rows.aggregate(f"count(*), sum(hash({columns})::HUGEINT), bit_xor(hash({columns}))").fetchone()
+    return rows.aggregate(f"count(*), sum(hash({columns})::HUGEINT), bit_xor(hash({columns}))").fetchall()[0]
 
 
 def _peak_mib() -> float:
