@@ -55,8 +55,18 @@ def sum_rows(grad: Tensor, inverse: Tensor, num_rows: int) -> Tensor:
         num_rows: U.
     """
     if grad.device.type != "cpu" or grad.dtype not in (torch.float32, torch.float64):
-        return torch.zeros(num_rows, *grad.shape[1:], dtype=grad.dtype, device=grad.device).index_add_(0, inverse, grad)
+        return _sum_sorted(grad, inverse, num_rows)
     flat = grad.detach().reshape(grad.shape[0], math.prod(grad.shape[1:])).contiguous()  # -1 fails without samples
     out = np.zeros((num_rows, flat.shape[1]), dtype=np.float32 if grad.dtype == torch.float32 else np.float64)
     sum_by_inverse(flat.numpy(), inverse.numpy(), out)
     return torch.from_numpy(out).view(num_rows, *grad.shape[1:])
+
+
+def _sum_sorted(grad: Tensor, inverse: Tensor, num_rows: int) -> Tensor:
+    """Do the same on any device: a stable sort of the samples by row, then one reduction a segment, no atomics."""
+    if grad.numel() == 0:
+        return grad.new_zeros(num_rows, *grad.shape[1:])
+    order = torch.argsort(inverse, stable=True)
+    lengths = torch.bincount(inverse, minlength=num_rows)
+    flat = grad.reshape(grad.shape[0], -1).index_select(0, order)
+    return torch.segment_reduce(flat, "sum", lengths=lengths, axis=0).view(num_rows, *grad.shape[1:])

@@ -11,12 +11,7 @@ from torch import nn
 from recoup.model.errors import ModelError
 
 _REFUSED: tuple[type[nn.Module], ...] = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
+    nn.modules.dropout._DropoutNd,  # every kind of Dropout
     nn.RReLU,
     nn.modules.batchnorm._NormBase,  # BatchNorm and InstanceNorm of every dimension
 )
@@ -32,9 +27,16 @@ def check_deduplicated(module: nn.Module, *, allow: Collection[str] = ()) -> Non
         ModelError: names the layer, its class and what to do.
     """
     for path, layer in module.named_modules():
-        active = not isinstance(layer, nn.Dropout) or layer.p > 0
-        if isinstance(layer, _REFUSED) and active and path not in allow:
+        if _differs(layer) and path not in allow:
             raise ModelError(
                 f"expected a deterministic, per-row layer in the deduplicated part, got {type(layer).__name__} at "
                 f"'{path}': move it after the expansion, or allow it by its path"
             )
+
+
+def _differs(layer: nn.Module) -> bool:
+    """Whether the layer is random or depends on the batch; attention and RNNs hold their dropout as a number."""
+    if isinstance(layer, nn.modules.dropout._DropoutNd):
+        return layer.p > 0
+    inner = getattr(layer, "dropout", 0.0)
+    return isinstance(layer, _REFUSED) or (isinstance(inner, float) and inner > 0)

@@ -52,7 +52,10 @@ class Deduplicated(nn.Module):
         weights: Tensor | None = None
         if any(rows.weights is not None for rows in packed.values()):
             weights = torch.cat(
-                [torch.ones(len(r.values)) if r.weights is None else r.weights for r in packed.values()]
+                [
+                    torch.ones_like(r.values, dtype=torch.float32) if r.weights is None else r.weights
+                    for r in packed.values()
+                ]
             )
         return KeyedJaggedTensor(
             keys=list(self._keys),

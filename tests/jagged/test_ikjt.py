@@ -26,6 +26,7 @@ from recoup.jagged import (
     validate,
     window_factor,
 )
+from recoup.jagged.expand_rows import _sum_sorted
 from recoup.schema import DedupGroup
 from tests.jagged.oracles import distinct, samples
 
@@ -152,6 +153,16 @@ def test_expansion_gathers_and_its_gradient_sums(dtype):
     bound = 8 * torch.finfo(dtype).eps * size
     assert ((rows.grad.double() - exact).abs() <= bound).all()
     assert torch.equal(rows.grad, sum_rows(grad, inverse, 7))
+
+
+@pytest.mark.parametrize("inverse", [[], [0, 2, 2, 0, 2, 4]])
+def test_the_sum_on_any_device_equals_the_kernel(inverse):
+    """Sorting by row and reducing segments gives the kernel's sums: rows without samples and no samples at all too."""
+    inverse = torch.tensor(inverse, dtype=torch.int64)
+    grad = torch.arange(len(inverse) * 6.0).view(-1, 3, 2)
+    exact = sum_rows(grad, inverse, 5)
+    assert torch.equal(_sum_sorted(grad, inverse, 5), exact)
+    assert torch.equal(sum_rows(grad.to(torch.bfloat16), inverse, 5).float(), exact)  # small integers are exact
 
 
 def test_expansion_passes_gradcheck():

@@ -129,4 +129,8 @@ def test_the_lint_refuses_chance_and_batch_statistics():
         with pytest.raises(ModelError, match=r"'1': move it after the expansion"):
             check_deduplicated(part)
         check_deduplicated(part, allow=("1",))
-    check_deduplicated(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0), nn.LayerNorm(3)))
+    check_deduplicated(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.0), nn.Dropout1d(0.0), nn.LayerNorm(3)))
+    for inner in (nn.MultiheadAttention(4, 2, dropout=0.1), nn.GRU(3, 3, num_layers=2, dropout=0.1)):
+        with pytest.raises(ModelError, match=type(inner).__name__):
+            check_deduplicated(nn.Sequential(inner))
+    check_deduplicated(nn.MultiheadAttention(4, 2))
