@@ -1,5 +1,6 @@
 """The InverseKeyedJaggedTensor and its kernels: each distinct row once, and where every sample finds it."""
 
+from recoup.jagged import pytree
 from recoup.jagged.batch import Batch
 from recoup.jagged.dedup import dedup
 from recoup.jagged.errors import JaggedError
@@ -9,6 +10,8 @@ from recoup.jagged.factor import dedup_factor, measured_factor, window_factor
 from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows, keys_of
 from recoup.jagged.interchange import from_kjt, group_kjt, to_kjt
 from recoup.jagged.validate import check_lengths, check_offsets, validate
+
+pytree.register()
 
 __all__ = [
     "Batch",
