@@ -43,7 +43,8 @@ class DLRM(nn.Module):
         self._dense_columns = _columns(config, schema)
         num_dense = len(config.dense_features(schema))
         num_vectors = len(config.features) + int(num_dense > 0)
-        self.lookup = Lookup(config.tables, self._encoded, self._groups, device=table_device)
+        weighted = [feature.name for feature in schema.sparse if feature.weighted]
+        self.lookup = Lookup(config.tables, self._encoded, self._groups, weighted=weighted, device=table_device)
         self.encoders = nn.ModuleDict({f"of_{s.feature}": SequenceAttention(s, dim) for s in config.sequences})
         self.bottom = mlp((num_dense, *config.bottom_mlp, dim), last_relu=True) if num_dense else None
         concat = config.interaction == "dot_concat"

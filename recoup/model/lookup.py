@@ -58,6 +58,8 @@ class LookupOutput:
 class _Stream:
     name: str
     tables: tuple[EmbeddingTable, ...]
+    weighted: bool
+    """True: IDs carry weights; a feature without any has ones."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -74,6 +76,7 @@ class Lookup(nn.Module):
         sequences: Collection[str],
         groups: Sequence[DedupGroup],
         *,
+        weighted: Collection[str] = (),
         device: torch.device | None = None,
     ) -> None:
         """Plan the streams and make the collections; rows are left to the caller to fill.
@@ -82,6 +85,7 @@ class Lookup(nn.Module):
             tables: tables and the features that use them.
             sequences: features whose rows are wanted un-pooled.
             groups: the schema's dedup groups.
+            weighted: features whose IDs carry weights: a row counts as often as its weight says.
             device: of the tables; "meta" when DistributedModelParallel will place them (the default).
         """
         super().__init__()
@@ -96,11 +100,15 @@ class Lookup(nn.Module):
         streams: dict[tuple[str, ...], list[EmbeddingTable]] = {}
         for table in tables:
             signature = (f"sequence {f}" if f in self._sequences else f"rows of {group_of[f]}" for f in table.features)
-            streams.setdefault(tuple(signature), []).append(table)
+            kind = "weighted" if set(table.features) & set(weighted) else ""
+            streams.setdefault((kind, *signature), []).append(table)
         order = {feature: i for i, feature in enumerate(f for group in groups for f in group.features)}
         for same in streams.values():
             same.sort(key=lambda table: order[table.features[0]])
-        self._streams = [_Stream(f"stream_{i}", tuple(same)) for i, same in enumerate(streams.values())]
+        self._streams = [
+            _Stream(f"stream_{i}", tuple(same), signature[0] == "weighted")
+            for i, (signature, same) in enumerate(streams.items())
+        ]
         self._whole = {  # groups whose vectors are one stream's output as it is
             stream.name: group
             for stream in self._streams
@@ -108,7 +116,7 @@ class Lookup(nn.Module):
             if stream.features == features and all(len(table.features) == 1 for table in stream.tables)
         }
         where = torch.device("meta") if device is None else device
-        self.collections = nn.ModuleDict({stream.name: _collection(stream.tables, where) for stream in self._streams})
+        self.collections = nn.ModuleDict({stream.name: _collection(stream, where) for stream in self._streams})
 
     @override
     def forward(self, sparse: InverseKeyedJaggedTensor) -> LookupOutput:
@@ -146,24 +154,24 @@ class Lookup(nn.Module):
 
     def _is_windowed(self, stream: _Stream, sparse: InverseKeyedJaggedTensor) -> bool:
         """Whether the stream's lists are looked up by position of their buffers; each batch and rank for itself."""
-        return not self._sequences.intersection(stream.features) and windows_pay(
-            [sparse.rows[feature] for feature in stream.features]
-        )
+        if stream.weighted or self._sequences.intersection(stream.features):
+            return False
+        return windows_pay([sparse.rows[feature] for feature in stream.features])
 
     def _bags(self, stream: _Stream, sparse: InverseKeyedJaggedTensor, *, windowed: bool) -> KeyedJaggedTensor:
         values: list[Tensor] = []
+        weights: list[Tensor] = []
         lengths: list[list[Tensor]] = []
         for table in stream.tables:
             lengths.append([])
             for feature in table.features:
-                rows = sparse.rows[feature]
-                if windowed or feature in self._sequences:
-                    values.append(rows.values)
-                    lengths[-1].append(torch.ones_like(rows.values))
-                else:
-                    packed = pack_rows(rows)
-                    values.append(packed.values)
-                    lengths[-1].append(packed.length)
+                by_position = windowed or feature in self._sequences
+                rows = sparse.rows[feature] if by_position else pack_rows(sparse.rows[feature])
+                values.append(rows.values)
+                lengths[-1].append(torch.ones_like(rows.values) if by_position else rows.length)
+                if stream.weighted:
+                    ones = torch.ones_like(rows.values, dtype=torch.float32)
+                    weights.append(ones if rows.weights is None else rows.weights)
         counts = [sum(length.numel() for length in parts) for parts in lengths]
         stride = max(counts)
         padded = [  # tables whose buffers are shorter get empty bags
@@ -174,6 +182,7 @@ class Lookup(nn.Module):
             keys=[module_name(table.name) for table in stream.tables],
             values=torch.cat(values),
             lengths=torch.cat(padded),
+            weights=torch.cat(weights) if stream.weighted else None,
             stride=stride,
         )
 
@@ -204,7 +213,7 @@ def table_name(module: str) -> str:
     return module.removeprefix(_PREFIX)
 
 
-def _collection(tables: Sequence[EmbeddingTable], device: torch.device) -> EmbeddingBagCollection:
+def _collection(stream: _Stream, device: torch.device) -> EmbeddingBagCollection:
     configs = [
         EmbeddingBagConfig(
             name=module_name(table.name),
@@ -214,9 +223,9 @@ def _collection(tables: Sequence[EmbeddingTable], device: torch.device) -> Embed
             pooling=_POOLING[table.pooling],
             init_fn=_leave_rows,
         )
-        for table in tables
+        for table in stream.tables
     ]
-    return EmbeddingBagCollection(tables=configs, device=device)
+    return EmbeddingBagCollection(tables=configs, is_weighted=stream.weighted, device=device)
 
 
 def _leave_rows(weight: Tensor) -> None:

@@ -109,3 +109,23 @@ def test_a_lookup_by_windows_has_the_bits_of_bags(pooling, shared):
         assert torch.equal(history, expected["history"])
     else:  # torch's own bags divide by the length, FBGEMM's and ours multiply by its reciprocal
         torch.testing.assert_close(history, expected["history"], rtol=3e-7, atol=1e-8)
+
+
+def test_weights_count_in_the_sum():
+    """A weighted list is the sum of its rows times their weights; a feature of the table without weights has ones."""
+    start, length = torch.tensor([0, 2]), torch.tensor([2, 1])
+    weights = torch.tensor([0.5, 2.0, -1.0])
+    rows = {
+        "a": JaggedRows(values=torch.tensor([1, 2, 3]), start=start, length=length, weights=weights),
+        "b": JaggedRows(values=torch.tensor([4, 0, 1]), start=start, length=length),
+    }
+    groups = (DedupGroup(name="g", features=("a", "b")),)
+    table = EmbeddingTable(name="t", num_embeddings=5, embedding_dim=4, features=("a", "b"))
+    lookup = Lookup([table], (), groups, weighted=("a",), device=torch.device("cpu"))
+    (rows_RD,) = lookup.parameters()
+    with torch.no_grad():
+        rows_RD.copy_(torch.arange(20.0).view(5, 4))
+    batch = InverseKeyedJaggedTensor(groups=groups, rows=rows, inverse={"g": torch.tensor([0, 1, 1])}, num_samples=3)
+    found = lookup(batch).pooled["g"]
+    assert torch.equal(found[:, 0], torch.stack([0.5 * rows_RD[1] + 2 * rows_RD[2], -rows_RD[3]]))
+    assert torch.equal(found[:, 1], torch.stack([rows_RD[4] + rows_RD[0], rows_RD[1]]))
