@@ -208,7 +208,7 @@ def torchrun(run: RunConfig, folder: Path) -> dict[str, Any]:
         moment = time.time()
         ranks = [p for p in psutil.Process(process.pid).children() if "full_restart.py" in " ".join(p.cmdline())]
         ranks[1].kill()
-        steps = wait_for(folder, lambda events: again(events, moment, lost), 120)
+        steps = wait_for(folder, lambda events: again(events, moment, lost), 240)
         done = next(e["time"] for e in steps if e["time"] > moment + 0.3 and e["step"] > lost)
         first = next(e for e in steps if e["time"] > moment + 0.3)
     finally:

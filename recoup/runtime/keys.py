@@ -7,7 +7,7 @@ death/<generation>  JSON: ranks whose death began the generation, and the cause
 joined/<generation>/<rank>   set by a rank that waits to meet in the generation
 assign/<spare>      JSON: rank and incarnation a spare takes over
 launcher/<node>     the launcher's own heartbeat
-finished            set when the job has ended well
+finished            number of hosts other than host 0 whose ranks have all ended well
 """
 
 import json

@@ -75,6 +75,7 @@ class Launcher:
                 if on_poll is not None:
                     on_poll(self)
                 time.sleep(_POLL_SECONDS)
+            self._part()
         except dist.DistError as err:
             raise JobError(f"the store of host 0 is gone: {err}: start every host again, with --resume") from err
         finally:
@@ -88,6 +89,15 @@ class Launcher:
         for rank in self._config.local_ranks:
             self._start(rank)
         self.spares = [self._children.start_spare() for _ in range(self._config.spares)]
+
+    def _part(self) -> None:
+        """Say that this host is done; host 0 keeps the store until all others have said so, or are lost."""
+        if self._config.node_rank:
+            self.store.add(keys.FINISHED, 1)
+            return
+        deadline = time.monotonic() + self._config.join_limit.total_seconds()
+        while self.store.add(keys.FINISHED, 0) < self._config.nnodes - 1 and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
     def _rejoining(self) -> bool:
         return self.store.check([keys.owner(self._config.local_ranks[0])])
