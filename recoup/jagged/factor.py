@@ -3,7 +3,10 @@
 Source: RecD (arXiv 2211.05239), the analysis of deduplication factors. Differs: the factor of windows.
 """
 
-from recoup.jagged.ikjt import InverseKeyedJaggedTensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recoup.jagged.ikjt import InverseKeyedJaggedTensor
 
 
 def dedup_factor(samples_per_session: float, repeat: float) -> float:
@@ -22,7 +25,7 @@ def window_factor(samples_per_session: float, repeat: float, *, length: float, n
     return samples_per_session * length / (length + new_ids * changed)
 
 
-def measured_factor(ikjt: InverseKeyedJaggedTensor, group: str) -> float:
+def measured_factor(ikjt: "InverseKeyedJaggedTensor", group: str) -> float:
     """Return B / U of the group in this batch (1.0 for an empty batch)."""
     rows = ikjt.num_rows(group)
     return ikjt.num_samples / rows if rows else 1.0

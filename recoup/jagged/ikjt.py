@@ -4,14 +4,17 @@ Legend: B samples, U unique rows of a group, N IDs in a feature's buffer.
 
 A feature's rows are *windows* on one buffer: row u is `values[start[u] : start[u] + length[u]]`. Exact repeats share a
 row; shifted history lists share the buffer. Features outside every group are the group "" with U = B, no inverse.
+Both classes are pytree nodes: their tensors are leaves; groups and B are structure, and so are absent weights.
 Source: RecD (arXiv 2211.05239), section on IKJT. Differs: windows in place of offsets; weights; per-group inverse.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 from recoup.schema import DedupGroup
 
@@ -94,3 +97,28 @@ class InverseKeyedJaggedTensor:
 def keys_of(groups: Sequence[DedupGroup]) -> tuple[str, ...]:
     """Return all features of `groups`, in order."""
     return tuple(key for group in groups for key in group.features)
+
+
+def _flatten_rows(rows: JaggedRows) -> tuple[list[Any], None]:
+    weights = [] if rows.weights is None else [rows.weights]
+    return [rows.values, rows.start, rows.length, *weights], None
+
+
+def _unflatten_rows(parts: Iterable[Any], context: Any) -> JaggedRows:  # noqa: ANN401 -- torch's signature
+    del context
+    values, start, length, *weights = parts
+    return JaggedRows(values=values, start=start, length=length, weights=weights[0] if weights else None)
+
+
+def _flatten(ikjt: InverseKeyedJaggedTensor) -> tuple[list[Any], tuple[tuple[DedupGroup, ...], int]]:
+    return [dict(ikjt.rows), dict(ikjt.inverse)], (ikjt.groups, ikjt.num_samples)
+
+
+def _unflatten(parts: Iterable[Any], context: Any) -> InverseKeyedJaggedTensor:  # noqa: ANN401 -- torch's signature
+    rows, inverse = parts
+    groups, num_samples = context
+    return InverseKeyedJaggedTensor(groups=groups, rows=rows, inverse=inverse, num_samples=num_samples)
+
+
+_pytree.register_pytree_node(JaggedRows, _flatten_rows, _unflatten_rows)
+_pytree.register_pytree_node(InverseKeyedJaggedTensor, _flatten, _unflatten)

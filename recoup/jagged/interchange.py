@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from recoup.jagged.expand import offsets_of, pack_rows
+from recoup.jagged.expansion import offsets_of, pack_rows
 from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows
-from recoup.jagged.validate import check_lengths
+from recoup.jagged.validation import check_lengths
 from recoup.schema import DedupGroup
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from recoup.jagged import (
     validate,
     window_factor,
 )
-from recoup.jagged.expand_rows import _sum_sorted
+from recoup.jagged.row_expansion import _sum_sorted
 from recoup.schema import DedupGroup
 from tests.jagged.oracles import distinct, samples
 

@@ -1,4 +1,4 @@
-"""From unique rows back to samples: of windows to packed rows, of rows to samples, of a batch to a plain batch.
+"""From unique rows back to samples: of windows to packed rows, of rows to samples.
 
 Law: expand(dedup(x)) equals x, bit for bit, weights included.
 """
@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recoup.jagged.batch import Batch
 from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows
 from recoup.jagged.kernels import copy_windows
 from recoup.schema import DedupGroup
@@ -55,13 +54,6 @@ def expand(ikjt: InverseKeyedJaggedTensor) -> InverseKeyedJaggedTensor:
             rows[key] = pack_rows(ikjt.rows[key], inverse)
     return InverseKeyedJaggedTensor(
         groups=(DedupGroup(name="", features=ikjt.keys),), rows=rows, inverse={}, num_samples=ikjt.num_samples
-    )
-
-
-def plain_batch(batch: Batch) -> Batch:
-    """Return the batch with every repeat written out: what a reader without deduplication yields."""
-    return Batch(
-        dense=batch.dense, labels=batch.labels, sparse=expand(batch.sparse), time=batch.time, session=batch.session
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recoup.jagged import equality
 from recoup.jagged.errors import JaggedError
-from recoup.jagged.expand import expand, offsets_of, pack_rows
+from recoup.jagged.expansion import expand, offsets_of, pack_rows
 from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows
 from recoup.jagged.interchange import from_kjt
 from recoup.jagged.kernels import Array
