@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from recoup.checkpoint import TableView
-from recoup.checkpoint.policies import MFU, SCAR, SSU, AdagradChange, RowPolicy
+from recoup.checkpoint.policies import MFU, SCAR, SSU, AdagradChange, RowPolicy, StaleUse
 from recoup.core import derive_seed
 from recoup.emulate.learner import Rows
 from recoup.emulate.strategy import PolicyName
@@ -29,6 +29,8 @@ def make_policy(name: PolicyName, rows: Mapping[str, Rows], fraction: float, see
             return SCAR(views)
         case "adagrad_change":
             return AdagradChange(views)
+        case "stale_use":
+            return StaleUse(sizes)
         case "mfu":
             return MFU(sizes)
         case "ssu":

@@ -18,7 +18,7 @@ from recoup.emulate import (
 from tests.emulate.tiny import TinyLearner
 
 
-@pytest.mark.parametrize("name", ["none", "scar", "mfu", "ssu", "adagrad_change"])
+@pytest.mark.parametrize("name", ["none", "scar", "mfu", "ssu", "adagrad_change", "stale_use"])
 def test_emulated_recovery_equals_the_stores(tmp_path, name):
     """Saves by every policy, then lost shards: rows set back by the emulator equal those that the store restores."""
     data = load_dataset(CriteoLikeData(num_samples=800, scale=1e-4))

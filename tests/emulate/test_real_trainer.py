@@ -70,7 +70,7 @@ def plain(bench):
     return bits(bench.learner)
 
 
-@pytest.mark.parametrize("policy", ["none", "scar", "mfu", "ssu", "adagrad_change"])
+@pytest.mark.parametrize("policy", ["none", "scar", "mfu", "ssu", "adagrad_change", "stale_use"])
 def test_no_failure_is_the_plain_run(bench, plain, policy):
     """Under every policy a run without failures has the plain run's rows, optimizer rows and dense part, to the bit."""
     _, account = run(bench, [], policy)

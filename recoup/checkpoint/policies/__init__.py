@@ -8,6 +8,7 @@ from recoup.checkpoint.policies.large_tables import large_tables
 from recoup.checkpoint.policies.mfu import MFU
 from recoup.checkpoint.policies.scar import SCAR
 from recoup.checkpoint.policies.ssu import SSU
+from recoup.checkpoint.policies.stale_use import StaleUse
 
 __all__ = [
     "MFU",
@@ -17,6 +18,7 @@ __all__ = [
     "AdagradChange",
     "DirtyRows",
     "RowPolicy",
+    "StaleUse",
     "large_tables",
     "priority_rows",
 ]
