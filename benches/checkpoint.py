@@ -5,6 +5,8 @@
 State: two large tables and a small one, dim 64, with row-wise Adagrad's momentum, in 8 shards by hash, and a dense
 part. Recoup's asynchronous priority save (r = 1/8 of the large tables by MFU, the small table and the dense part
 whole) stalls training for the choice of rows, the copy, and the tracker's note of them; the rest is written behind.
+Beside it the same in the emulator's own setting of Recoup (r = 1/32 by stale use): its stall over its share, in bytes,
+of a whole synchronous save is `stall_fraction`, which `benches.emulate` reads.
 The peer is torch's DCP of the same state: its synchronous save (the whole stalls), and beside it its `async_save`. All
 saves are equal to the live state before anything is timed; both flush to disk; medians of alternating rounds.
 
@@ -32,9 +34,10 @@ from torch import Tensor
 
 from benches.kills import kill_savers
 from recoup.checkpoint import CheckpointStore, Manifest, PendingSave, SaveRequest, ShardPlan, StoreConfig, TableView
-from recoup.checkpoint.policies import MFU, SAVE_FRACTION, SSU, RowPolicy, large_tables, priority_rows
+from recoup.checkpoint.policies import MFU, SAVE_FRACTION, SSU, RowPolicy, StaleUse, large_tables, priority_rows
 from recoup.emulate.criteo_like import CriteoLikeData, criteo_like
 from recoup.emulate.samples import plain_batches
+from recoup.emulate.strategy import RECOUP_FRACTION
 from recoup.jagged import Batch
 from recoup.model import DLRMConfig, EmbeddingTable
 from recoup.report import summary_table
@@ -93,7 +96,8 @@ class Ours:
     def __init__(self, folder: Path, views: Mapping[str, TableView], dense: Mapping[str, Tensor]) -> None:
         self.views, self.dense = views, dense
         self.sizes = {name: view.num_rows_total for name, view in views.items()}
-        self.policy = MFU({name: self.sizes[name] for name in large_tables(self.sizes)})
+        large = {name: self.sizes[name] for name in large_tables(self.sizes)}
+        self.policies: dict[float, RowPolicy] = {SAVE_FRACTION: MFU(large), RECOUP_FRACTION: StaleUse(large)}
         self.store = CheckpointStore(str(folder), "bench", ShardPlan.by_hash(self.sizes, SHARDS), config=StoreConfig())
         self.generator = torch.Generator().manual_seed(1)
         self.step = 0
@@ -105,19 +109,21 @@ class Ours:
         for name, view in self.views.items():
             rows = view.num_rows_total
             skewed = (torch.rand(rows // 2, generator=self.generator) ** 3 * rows).long()
-            self.policy.observe(name, skewed)
+            for policy in self.policies.values():
+                policy.observe(name, skewed)
             view.weight[skewed.unique()] += 0.01
 
     def save_whole(self) -> Manifest:
         return self.store.save(SaveRequest(step=self.step, views=self.views, dense=self.dense))
 
-    def start_priority(self) -> PendingSave:
-        """Start a priority save; `stall` is how long training stood still."""
+    def start_priority(self, fraction: float = SAVE_FRACTION) -> PendingSave:
+        """Start a priority save of r = `fraction`; `stall` is how long training stood still."""
+        policy = self.policies[fraction]
         began = time.perf_counter()
-        rows = priority_rows(self.policy, self.views)
+        rows = priority_rows(policy, self.views, fraction=fraction)
         pending = self.store.start_save(SaveRequest(step=self.step, views=self.views, dense=self.dense, rows=rows))
         for name, chosen in rows.items():
-            self.policy.saved(name, chosen)
+            policy.saved(name, chosen)
         self.stall = time.perf_counter() - began
         self.rows = rows
         return pending
@@ -127,12 +133,13 @@ def measure_saves(num_rows: int, *, rounds: int, console: Console) -> dict[str, 
     """Measure stalls and bytes of saves against DCP's."""
     views, dense = make_state(num_rows)
     state = {f"{n}.{part}": rows for n, view in views.items() for part, rows in view.parts().items()} | dense
-    times: dict[str, list[float]] = {key: [] for key in ("ours", "behind", "whole", "dcp", "dcp_async", "dcp_behind")}
+    keys = ("ours", "behind", "own", "own_behind", "whole", "dcp", "dcp_async", "dcp_behind")
+    times: dict[str, list[float]] = {key: [] for key in keys}
     with tempfile.TemporaryDirectory(prefix="recoup-bench-checkpoint-") as name:
         folder = Path(name)
         ours = Ours(folder / "recoup", views, dense)
         check_equal(ours, folder, state)
-        sizes: dict[str, list[int]] = {"delta": [], "whole": []}
+        sizes: dict[str, list[int]] = {"delta": [], "own": [], "whole": []}
         for number in range(rounds):
             ours.train()
             times["whole"].append(timed(lambda: sizes["whole"].append(written(ours.save_whole(), ours.step))))
@@ -142,6 +149,12 @@ def measure_saves(num_rows: int, *, rounds: int, console: Console) -> dict[str, 
             times["ours"].append(ours.stall)
             sizes["delta"].append(written(pending.result(), ours.step))
             times["behind"].append(time.perf_counter() - began - ours.stall)
+            ours.train()
+            began = time.perf_counter()
+            pending = ours.start_priority(RECOUP_FRACTION)
+            times["own"].append(ours.stall)
+            sizes["own"].append(written(pending.result(), ours.step))
+            times["own_behind"].append(time.perf_counter() - began - ours.stall)
             target = folder / f"dcp{number}"
             times["dcp"].append(timed(lambda target=target: dcp.save(state, checkpoint_id=target, no_dist=True)))
             stall, whole = dcp_async(state, folder / f"dcp{number}-async")
@@ -153,8 +166,16 @@ def measure_saves(num_rows: int, *, rounds: int, console: Console) -> dict[str, 
     mid = {key: statistics.median(values) for key, values in times.items()}
     ratios = [peer / own for peer, own in zip(times["dcp"], times["ours"], strict=True)]
     num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+    whole = statistics.median(sizes["whole"])
+    share, own_share = statistics.median(sizes["delta"]) / whole, statistics.median(sizes["own"]) / whole
     rows = [
-        ["Recoup, priority save, asynchronous", mid["ours"], mid["behind"], statistics.median(sizes["delta"]) / 1e6],
+        ["Recoup, asynchronous, MFU, r = 1/8", mid["ours"], mid["behind"], statistics.median(sizes["delta"]) / 1e6],
+        [
+            "Recoup, asynchronous, stale use, r = 1/32",
+            mid["own"],
+            mid["own_behind"],
+            statistics.median(sizes["own"]) / 1e6,
+        ],
         ["Recoup, whole save, synchronous", mid["whole"], 0.0, statistics.median(sizes["whole"]) / 1e6],
         ["torch DCP, save, synchronous", mid["dcp"], 0.0, num_bytes / 1e6],
         ["torch DCP, async_save", mid["dcp_async"], mid["dcp_behind"], num_bytes / 1e6],
@@ -166,10 +187,12 @@ def measure_saves(num_rows: int, *, rounds: int, console: Console) -> dict[str, 
         "stall_ratio_vs_dcp": mid["dcp"] / mid["ours"],
         "stall_ratio_vs_dcp_least": min(ratios),
         "stall_ratio_vs_dcp_async": mid["dcp_async"] / mid["ours"],
-        "bytes_ratio_vs_full": statistics.median(sizes["delta"]) / statistics.median(sizes["whole"]),
-        # As benches.emulate uses it: the stall over the save's share r of a whole synchronous save.
-        "stall_fraction": mid["ours"] / (SAVE_FRACTION * mid["whole"]),
-        "stall_fraction_of_dcp": mid["ours"] / (SAVE_FRACTION * mid["dcp"]),  # the same, over DCP's whole save
+        "bytes_ratio_vs_full": share,
+        "bytes_ratio_vs_full_own": own_share,
+        # As benches.emulate uses it: the stall over the save's share, in bytes, of a whole synchronous save.
+        "stall_fraction": mid["own"] / (own_share * mid["whole"]),
+        "stall_fraction_mfu": mid["ours"] / (share * mid["whole"]),
+        "stall_fraction_of_dcp": mid["own"] / (own_share * mid["dcp"]),  # the same, over DCP's whole save
         "stall_over_full_save": mid["ours"] / mid["whole"],
         "stall_seconds": mid["ours"],
         "background_seconds": mid["behind"],

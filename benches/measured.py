@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from recoup.checkpoint import CheckpointStore, SaveRequest, ShardPlan, TableView
-from recoup.checkpoint.policies import MFU, SAVE_FRACTION
+from recoup.checkpoint.policies import StaleUse
+from recoup.emulate.strategy import RECOUP_FRACTION
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -38,10 +39,10 @@ def stored_result(bench: str) -> tuple[dict[str, Any], str] | None:
 
 
 def measured_stall(num_rows: int) -> Measured:
-    """Return the stall of a synchronous-equivalent priority save: stall over its share of a whole synchronous save.
+    """Return what Recoup's own asynchronous saves stall: the stall over the save's share of a whole synchronous save.
 
     Read from a stored result of `benches.checkpoint` (key `stall_fraction`), else measured here: the store's own
-    asynchronous priority save with MFU's choice of rows included, against its synchronous save of everything.
+    asynchronous priority save, the choice of rows included, against its synchronous save of everything.
     """
     stored = stored_result("checkpoint")
     if stored is not None and "stall_fraction" in stored[0]:
@@ -78,7 +79,7 @@ def stall_fraction(num_rows: int) -> float:
         first_row=0,
         num_rows_total=num_rows,
     )
-    policy = MFU({"t": num_rows})
+    policy = StaleUse({"t": num_rows})
     stalls: list[float] = []
     wholes: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -90,10 +91,10 @@ def stall_fraction(num_rows: int) -> float:
         for step in range(5):
             policy.observe("t", torch.randint(num_rows, (num_rows // 4,), generator=generator))
             began = time.perf_counter()
-            rows = policy.select("t", int(SAVE_FRACTION * num_rows))
+            rows = policy.select("t", int(RECOUP_FRACTION * num_rows))
             pending = store.start_save(SaveRequest(step=10 + step, views={"t": view}, rows={"t": rows}))
             policy.saved("t", rows)
             stalls.append(time.perf_counter() - began)
             pending.result()
         store.close()
-    return sorted(stalls)[2] / (SAVE_FRACTION * sorted(wholes)[1])
+    return sorted(stalls)[2] / (RECOUP_FRACTION * sorted(wholes)[1])

@@ -31,7 +31,7 @@ KUAIRAND_FEATURES = (
     *("user_id", "video_id", "author_id", "music_id", "tag", "tab", "music_type", "video_type", "upload_type"),
     *("user_active_degree", "onehot_feat1", "onehot_feat2", "onehot_feat3", "onehot_feat7", "onehot_feat8"),
 )
-QUICK = ("cpr_vanilla", "cpr_scar", "cpr_mfu", "cpr_ssu", "adagrad_change", "recoup")
+QUICK = ("cpr_vanilla", "cpr_scar", "cpr_mfu", "cpr_ssu", "adagrad_change", "stale_use", "recoup")
 FULL = ("full", "naive_partial", *QUICK)
 
 Record = dict[str, Any]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from recoup.checkpoint.entry import check_owner, decode_entry, entry_owner
@@ -26,9 +27,11 @@ class RunFiles:
         self.events = events
 
     def put(self, name: str, data: bytes) -> FileRef:
-        """Write a file, durably, and return what a manifest says of it."""
-        self.storage.write(name, data)
-        return FileRef(name=name, bytes=len(data), checksum=checksum(data))
+        """Write a file, durably, and return what a manifest says of it. Its checksum is taken while it is written."""
+        with ThreadPoolExecutor(1, thread_name_prefix="recoup-checksum") as beside:
+            found = beside.submit(checksum, data)
+            self.storage.write(name, data)
+            return FileRef(name=name, bytes=len(data), checksum=found.result())
 
     def get(self, file: FileRef) -> bytes:
         """Return a file's verified bytes.
