@@ -6,12 +6,14 @@ Ours: not in CPR. Memory: 4 bytes a row of the tracked tables (m0), 1 / D of SCA
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from recoup.checkpoint.policies.contract import check_policy
 from recoup.checkpoint.policies.kernels import top_rows
+from recoup.checkpoint.policies.last_saved import LastSaved
 from recoup.checkpoint.views import TableView
 from recoup.core import State, check_state
 
@@ -23,14 +25,13 @@ class AdagradChange:
 
     def __init__(self, views: Mapping[str, TableView], *, momentum: str = "momentum1") -> None:
         """Copy the momentum of the tracked tables as it is now, which counts as saved."""
-        self._momentum = {table: view.optimizer[momentum].detach() for table, view in views.items()}
-        self._first = {table: view.first_row for table, view in views.items()}
-        self._saved = {table: _rowwise(m).clone() for table, m in self._momentum.items()}
+        live = {table: partial(_rowwise, view.optimizer[momentum]) for table, view in views.items()}
+        self._saved = LastSaved(live, {table: view.first_row for table, view in views.items()})
 
     @property
     def num_bytes(self) -> int:
         """Memory of the copies."""
-        return sum(copy.numel() * copy.element_size() for copy in self._saved.values())
+        return self._saved.num_bytes
 
     def observe(self, table: str, ids: Tensor) -> None:
         """Nothing: the optimizer keeps count."""
@@ -38,20 +39,16 @@ class AdagradChange:
 
     def select(self, table: str, num_rows: int) -> Tensor:
         """Return the rows that moved most. Cost: O(R)."""
-        now = _rowwise(self._momentum[table])
-        growth = torch.log((now + _FLOOR) / (self._saved[table] + _FLOOR))
-        return top_rows(growth, num_rows).cpu() + self._first[table]
+        growth = torch.log((self._saved.live(table) + _FLOOR) / (self._saved.copies[table] + _FLOOR))
+        return top_rows(growth, num_rows).cpu() + self._saved.first[table]
 
     def saved(self, table: str, rows: Tensor) -> None:
         """Remember the momentum of these rows as it is now."""
-        if table in self._saved:
-            local = self._local(table, rows)
-            self._saved[table].index_copy_(0, local, _rowwise(self._momentum[table]).index_select(0, local))
+        self._saved.put(table, rows)
 
     def unsaved(self, table: str, rows: Tensor) -> None:
         """Count these rows as never saved."""
-        if table in self._saved:
-            self._saved[table].index_fill_(0, self._local(table, rows), 0.0)
+        self._saved.fill(table, rows, 0.0)
 
     def state_dict(self) -> State:
         """Return the policy's name."""
@@ -65,12 +62,9 @@ class AdagradChange:
         """Remember the momentum as it is now: it has just been restored, so this is what is saved."""
         check_state(state, version=1, keys={"policy"}, owner="AdagradChange")
         check_policy(state, tensors, {}, "AdagradChange")
-        for table, copy in self._saved.items():
-            copy.copy_(_rowwise(self._momentum[table]))
-
-    def _local(self, table: str, rows: Tensor) -> Tensor:
-        return rows.to(self._saved[table].device) - self._first[table]
+        self._saved.put_all()
 
 
 def _rowwise(momentum: Tensor) -> Tensor:
-    return momentum if momentum.dim() == 1 else momentum.flatten(1).mean(dim=1)
+    held = momentum.detach()
+    return held if held.dim() == 1 else held.flatten(1).mean(dim=1)

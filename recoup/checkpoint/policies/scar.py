@@ -10,6 +10,7 @@ from torch import Tensor
 
 from recoup.checkpoint.policies.contract import check_policy
 from recoup.checkpoint.policies.kernels import top_rows
+from recoup.checkpoint.policies.last_saved import LastSaved
 from recoup.checkpoint.views import TableView
 from recoup.core import State, check_state
 
@@ -19,13 +20,13 @@ class SCAR:
 
     def __init__(self, views: Mapping[str, TableView]) -> None:
         """Copy the tracked tables as they are now, which counts as saved."""
-        self._views = dict(views)
-        self._saved = {table: view.weight.detach().clone() for table, view in views.items()}
+        live = {table: view.weight.detach for table, view in views.items()}
+        self._saved = LastSaved(live, {table: view.first_row for table, view in views.items()})
 
     @property
     def num_bytes(self) -> int:
         """Memory of the copies."""
-        return sum(copy.numel() * copy.element_size() for copy in self._saved.values())
+        return self._saved.num_bytes
 
     def observe(self, table: str, ids: Tensor) -> None:
         """Nothing: the change is measured when rows are chosen."""
@@ -33,19 +34,16 @@ class SCAR:
 
     def select(self, table: str, num_rows: int) -> Tensor:
         """Return the rows that changed most. Cost: O(R D)."""
-        change = (self._views[table].weight.detach() - self._saved[table]).float().square().sum(dim=1)
-        return top_rows(change, num_rows).cpu() + self._views[table].first_row
+        change = (self._saved.live(table) - self._saved.copies[table]).float().square().sum(dim=1)
+        return top_rows(change, num_rows).cpu() + self._saved.first[table]
 
     def saved(self, table: str, rows: Tensor) -> None:
         """Copy these rows as they are now."""
-        if table in self._saved:
-            local = self._local(table, rows)
-            self._saved[table].index_copy_(0, local, self._views[table].weight.detach().index_select(0, local))
+        self._saved.put(table, rows)
 
     def unsaved(self, table: str, rows: Tensor) -> None:
         """Count these rows as infinitely changed."""
-        if table in self._saved:
-            self._saved[table].index_fill_(0, self._local(table, rows), torch.inf)
+        self._saved.fill(table, rows, torch.inf)
 
     def state_dict(self) -> State:
         """Return the policy's name."""
@@ -59,8 +57,4 @@ class SCAR:
         """Copy the rows as they are now: they have just been restored, so this is what is saved."""
         check_state(state, version=1, keys={"policy"}, owner="SCAR")
         check_policy(state, tensors, {}, "SCAR")
-        for table, copy in self._saved.items():
-            copy.copy_(self._views[table].weight.detach())
-
-    def _local(self, table: str, rows: Tensor) -> Tensor:
-        return rows.to(self._saved[table].device) - self._views[table].first_row
+        self._saved.put_all()
