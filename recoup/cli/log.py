@@ -8,7 +8,10 @@ import typer
 if TYPE_CHECKING:
     from recoup.log import LogConfig, LogSource
 
-log = typer.Typer(help="Log sources: list them, look at one, convert one to canonical Parquet.", no_args_is_help=True)
+log = typer.Typer(
+    help="Log sources: list them, look at one, convert one to canonical Parquet.\n\nExample: recoup log list",
+    no_args_is_help=True,
+)
 
 Config = Annotated[Path, typer.Argument(help="TOML file with a 'log' table; its 'kind' names the format.")]
 Overrides = Annotated[

@@ -15,7 +15,8 @@ from recoup.core import RecoupError
 
 app = typer.Typer(
     name="recoup",
-    help="Train recommendation models from impression logs: each repeat once, each failure cheap.",
+    help="Train recommendation models from impression logs: each repeat once, each failure cheap.\n\n"
+    "Example: recoup demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

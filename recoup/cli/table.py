@@ -10,7 +10,10 @@ from recoup.cli.table_suggest import suggest
 if TYPE_CHECKING:
     from recoup.table.inspect import TableFacts
 
-table = typer.Typer(help="Session tables: each session one row, each repeat once.", no_args_is_help=True)
+table = typer.Typer(
+    help="Session tables: each session one row, each repeat once.\n\nExample: recoup table build run.toml data/table",
+    no_args_is_help=True,
+)
 table.command("suggest")(suggest)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the session table.")]
