@@ -199,9 +199,9 @@ def torchrun(run: RunConfig, folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
     command += ["--max-restarts=3", "--monitor-interval=0.1", str(script), str(settings), str(folder)]
     root = Path(__file__).parents[1]
-    process = subprocess.Popen(
-        command, cwd=root, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(root)}
-    )
+    # A new store for each attempt: in the shared one restarted ranks find the addresses of the dead and wait for them.
+    environment = {**os.environ, "PYTHONPATH": str(root), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    process = subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL, env=environment)
     try:
         steps = wait_for(folder, lambda events: len(events) >= 75, 120)  # between the saves of steps 40 and 80
         lost = steps[-1]["step"]

@@ -86,6 +86,8 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
     if shared["recovery"] == "partial":
         job.ledger.load_state_dict(shared["mark"]["ledger"])
         if failed:
+            # The store knows better than the ledger: a rank may die after the commit and before it is told of it.
+            job.ledger.saved(position_of(shared["manifest"]))
             job.ledger.lost(failed, job.num_samples)
         assert job.mark is not None
         job.mark.ledger = job.ledger.state_dict()
