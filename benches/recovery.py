@@ -4,13 +4,15 @@ Ours: the real job on three ranks under `recoup.runtime`, one rank killed (-9) a
 spare; time from the kill to the next trained step. Baseline: the same job under torchrun with elastic restarts, all
 ranks restarted from the last checkpoint (`recoup.train`, the same model, table, save interval), killed once;
 its lost time is the time from the kill until the step that was lost is trained again: restart and recomputation.
-Steady state: the step with its table updates put off and its mark made against the plain step, plus heartbeats.
+Steady state: what putting off table updates and making marks adds to a step (paired, one process), as if every rank had
+to pay it on the cores there are, over the step of the plain job on three ranks; plus heartbeats.
 
     python -m benches.recovery [--quick]
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -60,7 +62,7 @@ def main() -> None:
         kills = 3 if quick else 12
         spare, bare = ours(run, folder / "live", with_spare=kills, without=2 if quick else 8)
         full = torchrun(run, folder / "full")
-        cost = steady_state(run, folder)
+        cost = steady_state(run, folder, full.pop("step_seconds"))
     result = {
         "seconds_kill_to_step": {"with_spare": spare["median"], "without_spare": bare["median"]},
         "kill_to_step_all": {"with_spare": spare["all"], "without_spare": bare["all"]},
@@ -216,8 +218,10 @@ def torchrun(run: RunConfig, folder: Path) -> dict[str, Any]:
             child.kill()
         process.kill()
         process.wait()
+    times = [event["time"] for event in steps if 20 < event["step"] <= lost and event["time"] < moment]
     return {
         "lost_seconds": done - moment,
+        "step_seconds": statistics.median(b - a for a, b in itertools.pairwise(times)),
         "restart_seconds": first["time"] - moment,
         "steps_trained_again": lost - first["step"] + 1,
     }
@@ -237,8 +241,8 @@ def wait_for(folder: Path, ready: Any, limit: float) -> list[dict[str, Any]]:
     raise TimeoutError(f"the baseline did not get on within {limit} s")
 
 
-def steady_state(run: RunConfig, folder: Path) -> dict[str, float]:
-    """Return the share of a step that being recoverable takes: put-off updates and marks, alternating; heartbeats."""
+def steady_state(run: RunConfig, folder: Path, job_step: float) -> dict[str, float]:
+    """Return the share of a step of the job that being recoverable takes: put-off updates and marks; heartbeats."""
     from recoup.reader import SessionReader
     from recoup.recovery import Ledger
     from recoup.runtime.deferred import DeferredUpdates
@@ -269,7 +273,14 @@ def steady_state(run: RunConfig, folder: Path) -> dict[str, float]:
     base = statistics.median(seconds[0][20:])
     extra = statistics.median(b - a for a, b in zip(seconds[0][20:], seconds[1][20:], strict=True))
     beat = beat_seconds() / LaunchConfig().beat.total_seconds()
-    return {"cost": extra / base + beat, "step_seconds": base, "extra_seconds": extra, "heartbeat_share": beat}
+    crowding = max(1.0, RANKS / len(os.sched_getaffinity(0)))
+    return {
+        "cost": extra * crowding / job_step + beat,
+        "step_seconds": job_step,
+        "extra_seconds": extra,
+        "one_process_step_seconds": base,
+        "heartbeat_share": beat,
+    }
 
 
 def beat_seconds() -> float:
