@@ -13,7 +13,7 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 
 from recoup.checkpoint import CheckpointStore, ShardPlan  # noqa: E402
 from recoup.checkpoint.policies import MFU  # noqa: E402
-from recoup.runtime import attach  # noqa: E402
+from recoup.recovery import attach  # noqa: E402
 
 ROWS, BATCH, STEPS = 5_000, 256, 60
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -49,5 +49,5 @@ for step in range(1, STEPS + 1):
         job.views["films"].weight[lost] = 0  # shard 2 dies
         done = job.recover([2])
         print(f"step {step}: {done.recovery} recovery of {lost.numel()} rows, PLS {job.ledger.pls:.4f}")
-store.close()
+job.close()
 print(f"finished {job.step} steps, loss {loss.item():.3f}")

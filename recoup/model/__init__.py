@@ -5,10 +5,12 @@ from recoup.model.checks import check_finite, check_ids, with_missing
 from recoup.model.config import AttentionEncoder, DLRMConfig, EmbeddingTable
 from recoup.model.dlrm import DLRM
 from recoup.model.errors import ModelError
+from recoup.model.fused import fused_lookups
 from recoup.model.lint import check_deduplicated
 from recoup.model.lookup import EmbeddedRows, Lookup, LookupOutput
 from recoup.model.sequence import SequenceAttention
 from recoup.model.target_attention import TargetAttention
+from recoup.model.views import table_views
 from recoup.model.wrap import Deduplicated, wrap
 
 __all__ = [
@@ -26,7 +28,9 @@ __all__ = [
     "check_deduplicated",
     "check_finite",
     "check_ids",
+    "fused_lookups",
     "padded_attention",
+    "table_views",
     "window_attention",
     "with_missing",
     "wrap",

@@ -1,4 +1,10 @@
-"""Recovery: the ledger of lost updates, the guard that chooses partial or full, and both recoveries on live rows."""
+"""Recovery: the ledger of lost updates, the guard that chooses partial or full, both recoveries, and attaching them.
+
+`attach` needs TorchRec, which is imported when it is first asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from recoup.recovery.accesses import RowAccesses
 from recoup.recovery.errors import RecoveryError
@@ -15,8 +21,12 @@ from recoup.recovery.restore import (
     recover_partial,
 )
 
+if TYPE_CHECKING:
+    from recoup.recovery.attached import Attached, attach
+
 __all__ = [
     "POSITION",
+    "Attached",
     "Decision",
     "FailureFacts",
     "FailureNotice",
@@ -26,6 +36,7 @@ __all__ = [
     "Recovered",
     "RecoveryError",
     "RowAccesses",
+    "attach",
     "decide",
     "facts_of",
     "position_of",
@@ -33,3 +44,10 @@ __all__ = [
     "recover_full",
     "recover_partial",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs TorchRec when it is first asked for."""
+    if name in {"Attached", "attach"}:
+        return getattr(importlib.import_module("recoup.recovery.attached"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

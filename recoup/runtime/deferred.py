@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recoup.runtime.lookups import fused_lookups
+from recoup.model import fused_lookups
 
 
 class DeferredUpdates:

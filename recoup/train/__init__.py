@@ -1,6 +1,7 @@
 """Training: the trainer, metrics, and whole runs that can be resumed."""
 
 from recoup.train.config import TrainConfig
+from recoup.train.draw import draw_rows
 from recoup.train.empty import empty_batch
 from recoup.train.errors import TrainError
 from recoup.train.metrics import BinaryMetrics, Metrics, ScoreTable
@@ -18,7 +19,6 @@ from recoup.train.run_folder import read_losses
 from recoup.train.saves import RunSaves, shard_plan
 from recoup.train.sharding import shard, sharding_plan, table_ranks
 from recoup.train.trainer import StepResult, Trainer
-from recoup.train.views import draw_rows, table_views
 
 __all__ = [
     "BinaryMetrics",
@@ -45,7 +45,6 @@ __all__ = [
     "shard_plan",
     "sharding_plan",
     "table_ranks",
-    "table_views",
     "train",
     "training_reader",
 ]

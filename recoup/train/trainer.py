@@ -18,18 +18,18 @@ from torchrec.distributed.types import ShardingPlan
 from recoup.checkpoint import TableView
 from recoup.core import RecoupError, State, check_state
 from recoup.jagged import Batch, pack_rows
-from recoup.model import DLRM, DLRMConfig, check_finite, check_ids, with_missing
+from recoup.model import DLRM, DLRMConfig, check_finite, check_ids, table_views, with_missing
 from recoup.model.lookup import module_name
 from recoup.schema import Schema
 from recoup.train.config import TrainConfig
 from recoup.train.dense import DenseParameters
+from recoup.train.draw import draw_rows
 from recoup.train.empty import empty_batch
 from recoup.train.errors import TrainError
 from recoup.train.metrics import BinaryMetrics, Metrics
 from recoup.train.ranks import Ranks
 from recoup.train.regroup import replace_group
 from recoup.train.sharding import shard
-from recoup.train.views import draw_rows, table_views
 
 
 @dataclass(frozen=True, slots=True)

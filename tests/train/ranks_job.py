@@ -90,6 +90,7 @@ def _rank(rank, world_size, folder):
         "metrics": _metrics(rank, world_size, tiny),
         "problem": _problem(rank, tiny),
         "run": _run(folder, tiny),
+        "attached": _attached(rank, world_size, folder, tiny),
     }
     torch.save(report, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
@@ -156,6 +157,44 @@ def _run(folder, tiny):
     train(stopped, Path(folder) / "stopped")
     resumed = train(config, Path(folder) / "stopped", resume=True)
     return whole, resumed
+
+
+def _attached(rank, world_size, folder, tiny):
+    """Attach recovery, save all rows, save used ones, train on, and lose rank 1's shard; then a save that fails."""
+    from recoup.checkpoint import CheckpointError, CheckpointStore
+    from recoup.checkpoint.policies import MFU
+    from recoup.recovery import attach
+    from recoup.train import shard_plan
+
+    trainer = tiny.trainer()
+    plan = shard_plan(trainer.model_config, trainer.ranks)
+    store = CheckpointStore(f"{folder}/attached", "job", plan)
+    policy = MFU({name: view.num_rows_total for name, view in trainer.table_views().items()})
+    job = attach(trainer.model, store, policy, total_samples=10_000)
+    job.save(trainer.dense_state())
+    for batch in tiny.batches()[:2]:
+        trainer.step(share(batch, rank, world_size))
+        job.step_done(batch.num_samples)
+    job.save_first(trainer.dense_state(), fraction=1.0)
+    saved = tables_of(trainer)
+    trainer.step(share(tiny.batches()[2], rank, world_size))
+    job.step_done(tiny.batches()[2].num_samples)
+    after = tables_of(trainer)
+    job.recover([1])
+    found = tables_of(trainer), job.ledger.pls * world_size * 10_000 - job.num_samples
+    if rank == 1:
+        for view in trainer.table_views().values():
+            view.weight[:] = float("nan")
+    used = {table: policy.select(table, 10_000).tolist() for table in trainer.table_views()}
+    job.save_first(trainer.dense_state(), fraction=1.0)
+    try:
+        job.save_first(trainer.dense_state())
+        problem = "no error"
+    except CheckpointError as err:
+        problem = str(err)
+    again = {table: policy.select(table, 10_000).tolist() for table in trainer.table_views()}
+    store.close()
+    return saved, after, *found, problem, used == again
 
 
 if __name__ == "__main__":

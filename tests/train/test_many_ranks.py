@@ -86,3 +86,17 @@ def test_resume_together_gives_the_same_losses(job):
         assert resumed.losses == whole.losses
         assert dataclasses.asdict(resumed.metrics) == dataclasses.asdict(whole.metrics)
     assert job[0]["run"][0].losses
+
+
+def test_attached_ranks_save_and_recover_together(job):
+    """The lost rank's rows are those of the background save, the others' are untouched; a failed save fails for all."""
+    for rank, report in enumerate(job):
+        saved, after, found, difference, problem, first_again = report["attached"]
+        expected = saved if rank == 1 else after
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(a, b) for table in found for a, b in zip(found[table], expected[table], strict=True))
+        assert difference == pytest.approx(0, abs=1e-6)
+        assert "rank 1 of" in problem
+        assert "NaN" in problem
+        assert first_again
+    assert job[1]["attached"][0]  # rank 1 holds a table, so that something was lost

@@ -8,7 +8,7 @@ import torch
 
 from recoup.checkpoint import CheckpointStore, ShardPlan
 from recoup.checkpoint.policies import MFU
-from recoup.runtime import attach
+from recoup.recovery import attach
 from tests.train import tiny
 
 ROOT = Path(__file__).parents[2]
