@@ -12,7 +12,7 @@ from recoup.jagged.factor import dedup_factor, measured_factor, window_factor
 if TYPE_CHECKING:
     from recoup.jagged.batch import Batch, plain_batch
     from recoup.jagged.deduplication import dedup
-    from recoup.jagged.expansion import expand, offsets_of, pack_rows
+    from recoup.jagged.expansion import drop_unused, expand, offsets_of, pack_rows
     from recoup.jagged.ikjt import InverseKeyedJaggedTensor, JaggedRows, keys_of
     from recoup.jagged.interchange import from_kjt, group_kjt, to_kjt
     from recoup.jagged.row_expansion import expand_rows, sum_rows
@@ -27,6 +27,7 @@ __all__ = [
     "check_offsets",
     "dedup",
     "dedup_factor",
+    "drop_unused",
     "expand",
     "expand_rows",
     "from_kjt",
@@ -46,6 +47,7 @@ _MODULE_OF = {
     "Batch": "batch",
     "plain_batch": "batch",
     "dedup": "deduplication",
+    "drop_unused": "expansion",
     "expand": "expansion",
     "offsets_of": "expansion",
     "pack_rows": "expansion",

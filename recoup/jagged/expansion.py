@@ -37,6 +37,31 @@ def pack_rows(rows: JaggedRows, index: Tensor | None = None) -> JaggedRows:
     )
 
 
+def drop_unused(rows: JaggedRows) -> JaggedRows:
+    """Return the same rows on a buffer without the positions that no row reads; `rows` itself if there are none.
+
+    A list cut to its last IDs leaves positions behind: they are neither looked up nor checked.
+    Cost: O(U + N).
+    """
+    num_positions = rows.values.numel()
+    filled = rows.length > 0
+    ends = torch.zeros(num_positions + 1, dtype=torch.int64, device=rows.values.device)
+    ends.index_add_(0, torch.where(filled, rows.start, num_positions), torch.ones_like(rows.start))
+    ends.index_add_(0, torch.where(filled, rows.start + rows.length, num_positions), -torch.ones_like(rows.start))
+    used = torch.cumsum(ends, 0)[:-1] > 0
+    if bool(used.all()):
+        return rows
+    place = torch.cumsum(used, 0) - 1
+    start = torch.zeros_like(rows.start)
+    start[filled] = place[rows.start[filled]]
+    return JaggedRows(
+        values=rows.values[used],
+        start=start,
+        length=rows.length,
+        weights=None if rows.weights is None else rows.weights[used],
+    )
+
+
 def is_packed(rows: JaggedRows, offsets: Tensor) -> bool:
     """Whether the rows lie back to back and cover the whole buffer."""
     return int(offsets[-1]) == rows.values.numel() and torch.equal(rows.start, offsets[:-1])

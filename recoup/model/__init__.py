@@ -2,7 +2,7 @@
 
 from recoup.model.attention import padded_attention, window_attention
 from recoup.model.checks import check_finite, check_ids, with_missing
-from recoup.model.config import AttentionEncoder, DLRMConfig, EmbeddingTable
+from recoup.model.config import AttentionEncoder, DLRMConfig, EmbeddingTable, TargetEncoder
 from recoup.model.dlrm import DLRM
 from recoup.model.errors import ModelError
 from recoup.model.fused import fused_lookups
@@ -25,6 +25,7 @@ __all__ = [
     "ModelError",
     "SequenceAttention",
     "TargetAttention",
+    "TargetEncoder",
     "check_deduplicated",
     "check_finite",
     "check_ids",

@@ -79,7 +79,7 @@ def _refuse_first(sparse: InverseKeyedJaggedTensor, feature: str, size: int) -> 
     packed = pack_rows(sparse.rows[feature], sparse.inverse.get(sparse.group_of(feature).name))
     bad = ((packed.values < 0) | (packed.values >= size)).nonzero()
     if bad.numel() == 0:
-        return  # an ID of the buffer that no row uses
+        return  # an ID of the buffer that no row reads: it is never looked up
     position = int(bad[0])
     sample = int(torch.searchsorted(packed.start + packed.length, position, right=True))
     raise ModelError(

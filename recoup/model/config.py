@@ -58,12 +58,35 @@ class AttentionEncoder:
 
     def __post_init__(self) -> None:
         """Check the sizes."""
-        if "." in self.feature:
-            raise ConfigError(f"sequence {self.feature!r}: expected a feature name without dots")
         if self.num_heads < 1 or self.max_length < 1 or self.hidden < 0:
             raise ConfigError(
                 f"sequence {self.feature!r}: expected num_heads and max_length >= 1 and hidden >= 0, "
                 f"got {self.num_heads}, {self.max_length} and {self.hidden}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetEncoder:
+    """A history becomes one vector a sample: the sample's candidate attends to it (DIN-like).
+
+    Keys and values are projected once a distinct position of the buffer; a history is never expanded.
+    """
+
+    kind: Literal["target_attention"] = "target_attention"
+    feature: str
+    """The history."""
+    candidate: str
+    """Pooled feature that asks, of any dedup group; its table may be the history's."""
+    num_heads: int = 1
+    max_length: int = 100
+    """Positions further than this from the end share one position bias."""
+
+    def __post_init__(self) -> None:
+        """Check the sizes."""
+        if self.num_heads < 1 or self.max_length < 1:
+            raise ConfigError(
+                f"sequence {self.feature!r}: expected num_heads and max_length >= 1, "
+                f"got {self.num_heads} and {self.max_length}"
             )
 
 
@@ -82,8 +105,8 @@ class DLRMConfig:
     """Hidden layers; one output (the logit) follows."""
     interaction: Literal["dot", "dot_concat"] = "dot"
     """`dot`: dense vector and all pair dots; `dot_concat`: every vector and all pair dots (helps small models)."""
-    sequences: tuple[AttentionEncoder, ...] = ()
-    """Encoders of histories, on unique rows; the other features are pooled."""
+    sequences: tuple[AttentionEncoder | TargetEncoder, ...] = ()
+    """Encoders of histories; the other features are pooled."""
     dense: tuple[str, ...] | None = None
     """Dense features, in order; left out = all of the schema."""
     label: str = ""
@@ -103,13 +126,23 @@ class DLRMConfig:
         if len(dims) > 1:
             raise ConfigError(f"expected one embedding_dim (the dot interaction needs it), got {dims}")
         for sequence in self.sequences:
-            if sequence.feature not in self.features:
-                raise ConfigError(f"sequence {sequence.feature!r}: expected a feature of {list(self.features)}")
-            if self.embedding_dim % sequence.num_heads:
-                raise ConfigError(
-                    f"sequence {sequence.feature!r}: expected num_heads to divide embedding_dim {self.embedding_dim}, "
-                    f"got {sequence.num_heads}"
-                )
+            self._check_sequence(sequence)
+
+    def _check_sequence(self, sequence: AttentionEncoder | TargetEncoder) -> None:
+        where = f"sequence {sequence.feature!r}"
+        if "." in sequence.feature:
+            raise ConfigError(f"{where}: expected a feature name without dots")
+        if sequence.feature not in self.features:
+            raise ConfigError(f"{where}: expected a feature of {list(self.features)}")
+        if self.embedding_dim % sequence.num_heads:
+            raise ConfigError(
+                f"{where}: expected num_heads to divide embedding_dim {self.embedding_dim}, got {sequence.num_heads}"
+            )
+        if isinstance(sequence, TargetEncoder):
+            encoded = {other.feature for other in self.sequences}
+            pooled = [feature for feature in self.features if feature not in encoded]
+            if sequence.candidate not in pooled:
+                raise ConfigError(f"{where}: expected a candidate of the pooled {pooled}, got {sequence.candidate!r}")
 
     @property
     def embedding_dim(self) -> int:

@@ -1,7 +1,8 @@
 """Refuse what would make a deduplicated part differ from the plain one: chance, and dependence on the batch.
 
 Dropout on a unique row drops the same units for all its samples; BatchNorm's statistics would count a row once instead
-of once a sample. Both change the model, so they are refused unless they are wanted and named.
+of once a sample. Both change the model, so they are refused unless they are wanted and named. `wrap` and `DLRM` call
+this for what they run on unique rows. What a module does outside of layers (torch.nn.functional.dropout) is not seen.
 """
 
 from collections.abc import Collection

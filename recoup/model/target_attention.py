@@ -12,18 +12,20 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from recoup.model.attention import window_attention
+from recoup.model.config import TargetEncoder
 from recoup.model.lookup import EmbeddedRows
 
 
 class TargetAttention(nn.Module):
     """Candidate and history become one vector a sample."""
 
-    def __init__(self, dim: int, *, num_heads: int = 1, max_length: int = 100) -> None:
+    def __init__(self, config: TargetEncoder, dim: int) -> None:
         """Make the projections and a bias by distance from the history's end."""
         super().__init__()
+        self.config = config
         self.keys_values = nn.Linear(dim, 2 * dim)
         self.query = nn.Linear(dim, dim)
-        self.distance_bias = nn.Parameter(torch.zeros(num_heads, max_length))
+        self.distance_bias = nn.Parameter(torch.zeros(config.num_heads, config.max_length))
 
     @override
     def forward(self, candidate_BD: Tensor, rows: EmbeddedRows, inverse_B: Tensor | None) -> Tensor:

@@ -15,6 +15,7 @@ from recoup.jagged import (
     check_offsets,
     dedup,
     dedup_factor,
+    drop_unused,
     expand,
     expand_rows,
     from_kjt,
@@ -253,3 +254,19 @@ def test_factors_have_their_limits():
     assert dedup_factor(1e9, 0.9) == pytest.approx(10, rel=1e-6)
     assert dedup_factor(16.5, 0.95) == pytest.approx(9.3, abs=0.05)
     assert window_factor(16.5, 0.75, length=40) > dedup_factor(16.5, 0.75)
+
+
+@settings(max_examples=60, deadline=None)
+@given(windows=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=6), weighted=st.booleans())
+def test_dropping_unused_positions_keeps_every_row(windows, weighted):
+    """The rows are the same lists; every position left is read by a row; a fully used buffer is not copied."""
+    values = torch.arange(12) * 7
+    start, length = (torch.tensor([w[i] for w in windows], dtype=torch.int64) for i in (0, 1))
+    rows = JaggedRows(values=values, start=start, length=length, weights=values / 2 if weighted else None)
+    kept = drop_unused(rows)
+    read = sorted({i for low, size in windows for i in range(low, low + size)})
+    assert kept.values.tolist() == [7 * i for i in read]
+    assert torch.equal(pack_rows(kept).values, pack_rows(rows).values)
+    assert torch.equal(kept.length, rows.length)
+    assert kept.weights is None or torch.equal(kept.weights, kept.values / 2)
+    assert drop_unused(kept) is kept

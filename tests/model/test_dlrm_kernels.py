@@ -6,9 +6,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recoup.core import ConfigError
-from recoup.model import AttentionEncoder, DLRMConfig, EmbeddingTable, padded_attention, window_attention
+from recoup.core import ConfigError, from_table, to_table
+from recoup.model import (
+    DLRM,
+    AttentionEncoder,
+    DLRMConfig,
+    EmbeddingTable,
+    ModelError,
+    TargetEncoder,
+    dlrm,
+    padded_attention,
+    window_attention,
+)
 from recoup.model.interaction import DotInteraction
+from recoup.schema import Schema, SparseFeature
 
 
 def gradients(function, inputs, weight):
@@ -120,6 +131,30 @@ def test_models_are_checked():
         ((one, EmbeddingTable(name="b", num_embeddings=3, embedding_dim=4, features=("f",))), (), "every feature once"),
         ((one,), (AttentionEncoder(feature="x"),), "sequence 'x'"),
         ((one,), (AttentionEncoder(feature="f", num_heads=3),), "num_heads to divide embedding_dim 4, got 3"),
+        ((one,), (TargetEncoder(feature="f", candidate="f"),), r"candidate of the pooled \[\], got 'f'"),
+        ((one,), (TargetEncoder(feature="f", candidate="g"),), r"candidate of the pooled \[\], got 'g'"),
     ):
         with pytest.raises(ConfigError, match=match):
             DLRMConfig(tables=tables, sequences=sequences)
+
+
+def test_the_models_encoders_are_linted(monkeypatch):
+    """A DLRM refuses an encoder with dropout when it is built, by path."""
+    schema = Schema(key="u", labels=("y",), dense=(), sparse=(SparseFeature(name="f", group="g"),))
+    tables = (EmbeddingTable(name="a", num_embeddings=3, embedding_dim=4, features=("f",)),)
+    config = DLRMConfig(tables=tables, sequences=(AttentionEncoder(feature="f"),), interaction="dot_concat")
+    DLRM(config, schema)
+    monkeypatch.setattr(dlrm, "SequenceAttention", lambda *_: torch.nn.Sequential(torch.nn.Dropout(0.5)))
+    with pytest.raises(ModelError, match=r"got Dropout at 'of_f\.0'"):
+        DLRM(config, schema)
+
+
+def test_sequences_are_chosen_by_kind():
+    """TOML names a sequence's kind; target attention is there beside the encoder, and both read back equal."""
+    tables = (EmbeddingTable(name="a", num_embeddings=3, embedding_dim=4, features=("f", "g", "h")),)
+    sequences = (AttentionEncoder(feature="f"), TargetEncoder(feature="g", candidate="h", num_heads=2))
+    config = DLRMConfig(tables=tables, sequences=sequences)
+    assert [table["kind"] for table in to_table(config)["sequences"]] == ["attention", "target_attention"]
+    assert from_table(DLRMConfig, to_table(config)) == config
+    with pytest.raises(ConfigError, match="expected kind one of"):
+        from_table(DLRMConfig, {**to_table(config), "sequences": [{"kind": "din", "feature": "f"}]})

@@ -1,12 +1,14 @@
 """A user's own collection on unique rows gives the same bits; the lint refuses what would not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig, PoolingType
 
 from recoup.jagged import dedup, to_kjt
-from recoup.model import EmbeddedRows, ModelError, TargetAttention, check_deduplicated, wrap
+from recoup.model import EmbeddedRows, ModelError, TargetAttention, TargetEncoder, check_deduplicated, wrap
 from recoup.schema import DedupGroup
 from tests.jagged.test_ikjt import plain
 
@@ -101,7 +103,7 @@ def test_a_missing_feature_is_named_J13():
 def test_target_attention_reads_windows_as_if_they_were_expanded():
     """Histories on a shared buffer give what every sample's own copy gives; the gradient passes gradcheck."""
     torch.manual_seed(0)
-    attention = TargetAttention(4, num_heads=2, max_length=3).double()
+    attention = TargetAttention(TargetEncoder(feature="hist", candidate="item", num_heads=2, max_length=3), 4).double()
     nn.init.normal_(attention.distance_bias)
     values = torch.randn(6, 4, dtype=torch.float64)
     start, length = torch.tensor([0, 1, 3, 0]), torch.tensor([3, 4, 2, 0])
@@ -120,6 +122,89 @@ def test_target_attention_reads_windows_as_if_they_were_expanded():
 
     inputs = candidates.requires_grad_(), values.requires_grad_()
     assert torch.autograd.gradcheck(run, inputs)
+
+
+class LastRow(nn.Module):
+    """A user's encoder: the last row of a list through a layer; zeros for an empty one."""
+
+    def __init__(self, *, dropout=0.0, norm=False):
+        super().__init__()
+        torch.manual_seed(2)
+        self.layer = nn.Linear(4, 3)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.BatchNorm1d(3) if norm else nn.LayerNorm(3)
+        self.num_rows = []
+
+    def forward(self, rows):
+        self.num_rows.append(rows.lengths().numel())
+        last = (rows.offsets()[1:] - 1).clamp(min=0)
+        encoded = self.norm(self.dropout(self.layer(rows.values()[last])))
+        return torch.where(rows.lengths().unsqueeze(1) > 0, encoded, 0.0)
+
+
+def test_a_wrapped_encoder_runs_on_unique_rows():
+    """An encoder of one's own sees each distinct row once and answers for samples; gradients agree with plain."""
+    samples = batch()
+    results = []
+    for given in (dedup(samples, GROUPS), samples):
+        encoder = LastRow()
+        collection = sequences()
+        wrapped = wrap(collection, GROUPS, encoders={"hist": encoder})
+        found = wrapped(given)
+        (found["hist"] * torch.arange(36.0).view(12, 3)).sum().backward()
+        results.append((found["hist"].detach(), *(p.grad for p in (*encoder.parameters(), *collection.parameters()))))
+        results[-1] = [x for x in results[-1] if x is not None]
+        assert encoder.num_rows == [given.rows["hist"].num_rows]
+        assert torch.equal(found["liked"].lengths(), wrap(sequences(), GROUPS)(samples)["liked"].lengths())
+    assert dedup(samples, GROUPS).rows["hist"].num_rows < 12
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("bad", [{"dropout": 0.1}, {"norm": True}])
+def test_wrap_calls_the_lint(bad):
+    """Dropout and BatchNorm in an encoder on unique rows are refused by path when it is built, unless allowed."""
+    path = "of_hist.dropout" if "dropout" in bad else "of_hist.norm"
+    with pytest.raises(ModelError, match=rf"'{path}': move it after the expansion, or allow it"):
+        wrap(sequences(), GROUPS, encoders={"hist": LastRow(**bad)})
+    wrap(sequences(), GROUPS, encoders={"hist": LastRow(**bad)}, allow=(path,))
+    with pytest.raises(ModelError, match="'1': move it after"):
+        wrap(nn.Sequential(bags(), nn.Dropout(0.2)), GROUPS, keys=("item", "hist", "liked", "user"))
+
+
+def test_encoders_belong_to_sequences():
+    """An encoder of a pooled or unknown feature is refused by name."""
+    with pytest.raises(ModelError, match="got one of 'hist' for a EmbeddingBagCollection"):
+        wrap(bags(), GROUPS, encoders={"hist": LastRow()})
+    with pytest.raises(ModelError, match="got one of 'x'"):
+        wrap(sequences(), GROUPS, encoders={"x": LastRow()})
+
+
+@pytest.mark.parametrize("make", [bags, sequences])
+@pytest.mark.parametrize("wrong", [-1, 20, 21, 2**31, 2**62])
+def test_a_wrapped_collection_names_an_id_outside_its_table_J09(make, wrong):
+    """The same typed error from a deduplicated batch, a plain one and a KJT: feature, sample, ID and table size."""
+    columns = {"hist": [(1, 2), (3, wrong), (3, wrong)], "liked": [(), (4,), (4,)], "user": [(5,)] * 3}
+    samples = plain({**columns, "item": [(6,)] * 3})
+    wrapped = wrap(make(), GROUPS)
+    match = rf"expected IDs 0 \.\. 19, got {wrong} \(feature 'hist', sample 1 of the batch, table of 20 rows\)"
+    for given in (dedup(samples, GROUPS), samples, to_kjt(samples, ("item", "hist", "liked", "user"))):
+        with pytest.raises(ModelError, match=match):
+            wrapped(given)
+
+
+def test_weights_count_in_wrapped_bags_and_not_in_sequences():
+    """As in TorchRec: a weighted bag multiplies, an un-pooled sequence gives the table's rows as they are."""
+    samples = batch()
+    weighted = {k: replace(r, weights=0.5 + (r.values % 3).float()) for k, r in samples.rows.items()}
+    samples = replace(samples, rows=weighted)
+    kjt = to_kjt(samples, ("item", "hist", "liked", "user"))
+    configs = [replace(config, pooling=PoolingType.SUM) for config in bags().embedding_bag_configs()]
+    own = EmbeddingBagCollection(tables=configs, is_weighted=True)
+    assert torch.equal(wrap(own, GROUPS)(dedup(samples, GROUPS)).values(), own(kjt).values())
+    expected = sequences()(kjt)
+    for key, found in wrap(sequences(), GROUPS)(dedup(samples, GROUPS)).items():
+        assert torch.equal(found.values(), expected[key].values())
 
 
 def test_the_lint_refuses_chance_and_batch_statistics():
