@@ -1,7 +1,10 @@
 """The session table: one row = one session, each version of a dedup group once, in Parquet that any engine reads."""
 
 from recoup.table.added import regrouped, with_histories
-from recoup.table.build import BuildConfig, build_table
+from recoup.table.append import append_table
+from recoup.table.build import build_table
+from recoup.table.build_config import BuildConfig
+from recoup.table.compact import compact_table
 from recoup.table.disk import disk_needed
 from recoup.table.encode import SessionEncoder, encode_sessions
 from recoup.table.errors import TableError
@@ -28,7 +31,9 @@ __all__ = [
     "SessionTable",
     "TableError",
     "WriterConfig",
+    "append_table",
     "build_table",
+    "compact_table",
     "disk_needed",
     "encode_sessions",
     "flatten_rows",

@@ -52,8 +52,9 @@ class SessionEncoder:
         histories: Sequence[HistoryFeature] = (),
         means: Sequence[HistoryMean] = (),
         groups: Sequence[DedupGroup] = (),
+        border: int | None = None,
     ) -> None:
-        """Start before the first sample.
+        """Start before the first sample; no session goes over the time `border`.
 
         Raises:
             SchemaError: a history or a column name contradicts the schema.
@@ -64,7 +65,7 @@ class SessionEncoder:
         self.num_sessions = 0
         self._source = source
         self._rows = row_schema(self.schema)
-        self._cutter = SessionCutter(rule)
+        self._cutter = SessionCutter(rule, border)
         self._histories = HistoryBuilder(source, histories)
         self._means = MeanBuilder(means, source.time)
         self._waiting: list[_Cut] = []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from recoup.log import LogConfig
-from recoup.table.build import BuildConfig
+from recoup.table.build_config import BuildConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from recoup.table.arrays import IntArray
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
 from recoup.table.layout import row_columns, row_schema
-from recoup.table.manifest import PARTS, Manifest, read_manifest
+from recoup.table.manifest import PARTS, Manifest, Part, read_manifest
 from recoup.table.order import as_declared
 from recoup.table.spool import Spool
 from recoup.table.stages import TimeSample, sort_indices
@@ -55,16 +55,23 @@ class SessionTable:
         return self.path / PARTS / name
 
     def iter_rows(
-        self, columns: Collection[str] | None = None, *, batch_samples: int = _SAMPLES, verify_pages: bool = False
+        self,
+        columns: Collection[str] | None = None,
+        *,
+        batch_samples: int = _SAMPLES,
+        verify_pages: bool = False,
+        parts: Sequence[Part] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in table order, about `batch_samples` samples at a time; with `columns` only these are read.
+
+        With `parts` only the rows of these.
 
         Raises:
             TableError: a part is missing or damaged.
         """
         full = row_schema(self.schema)
         target = full if columns is None else pa.schema([field for field in full if field.name in columns])
-        for part in self.manifest.parts:
+        for part in self.manifest.parts if parts is None else parts:
             path = self.part_path(part.name)
             try:
                 with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=verify_pages) as file:

@@ -66,8 +66,8 @@ class Cut:
 class SessionCutter:
     """Cut a stream sorted by (key, time, event id), batch after batch."""
 
-    def __init__(self, rule: SessionRule) -> None:
-        """Start before the first sample."""
+    def __init__(self, rule: SessionRule, border: int | None = None) -> None:
+        """Start before the first sample; no session goes over the time `border`."""
         self._bounds = np.array(
             [
                 _milliseconds(rule.gap),
@@ -75,6 +75,7 @@ class SessionCutter:
                 _milliseconds(rule.max_session_age),
                 rule.max_samples_per_row,
                 rule.max_row_bytes,
+                _NEVER if border is None else border,
             ],
             dtype=np.int64,
         )
@@ -122,12 +123,13 @@ def _cut(
 ) -> None:
     new_key, time, repeated, sizes = stream
     session_start, chunk_of, new_row = out
-    gap, max_samples, max_age, max_row_samples, max_row_bytes = bounds
+    gap, max_samples, max_age, max_row_samples, max_row_bytes, border = bounds
     last, start, count, chunk, row_samples, row_bytes = state
     for i in range(time.shape[0]):
         if not repeated[i]:
             t = time[i]
-            if new_key[i] or t - last > gap or count >= max_samples or t - start > max_age:
+            over = last < border <= t
+            if new_key[i] or over or t - last > gap or count >= max_samples or t - start > max_age:
                 start, count, chunk, row_samples = t, 0, 0, 0
                 new_row[i] = True
             elif row_samples >= max_row_samples or row_bytes + sizes[i] > max_row_bytes:

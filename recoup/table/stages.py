@@ -59,6 +59,8 @@ class Encoding:
     sample_sessions: float
     seed: int
     memory_bytes: int
+    border: int | None = None
+    """Of an append: sessions that begin before this time are in the table already."""
 
 
 def sorted_bucket(spool: Spool, bucket: int, encoding: Encoding) -> Iterator[pa.RecordBatch]:
@@ -91,13 +93,16 @@ def sort_indices(rows: pa.Table | pa.RecordBatch, order: list[str]) -> pa.Array:
 
 def encode_bucket(spool: Spool, bucket: int, encoding: Encoding) -> tuple[pa.RecordBatch, Counts]:
     """Return the encoded rows of a bucket by session start, key and chunk, and what was counted."""
-    encoder = SessionEncoder(encoding.schema, encoding.rule, encoding.histories, encoding.means, encoding.groups)
+    made = (encoding.histories, encoding.means, encoding.groups)
+    encoder = SessionEncoder(encoding.schema, encoding.rule, *made, border=encoding.border)
     encoded: list[pa.RecordBatch] = []
     for batch in sorted_bucket(spool, bucket, encoding):
         encoded += encoder.encode(batch)
     encoded += encoder.finish()
     rows = one_batch(encoded, row_schema(encoder.schema))
     encoded.clear()
+    if encoding.border is not None:
+        rows = rows.filter(compute.greater_equal(rows.column(START), encoding.border))
     before = _samples(rows)
     if encoding.sample_sessions < 1.0:
         rows = rows.filter(pa.array(sampled_sessions(rows, encoding.sample_sessions, encoding.seed)))

@@ -22,7 +22,7 @@ from recoup.schema import DedupGroup, Schema, sample_schema
 from recoup.table import versions
 from recoup.table.added import with_histories
 from recoup.table.arrays import BoolArray, IntArray, NumpyArray, list_parts
-from recoup.table.build import BuildConfig
+from recoup.table.build_config import BuildConfig
 from recoup.table.encode import SessionEncoder, encode_sessions
 from recoup.table.flatten import flatten_rows
 from recoup.table.layout import NUM_SAMPLES

@@ -26,6 +26,7 @@ from recoup.table.layout import (
 from recoup.table.manifest import PARTS
 from recoup.table.sampling import key_hashes
 from recoup.table.session_table import SessionTable
+from recoup.table.strays import strays
 from recoup.table.writer import file_checksum
 
 
@@ -50,9 +51,8 @@ def verify_table(table: SessionTable, *, progress: Progress = no_progress) -> li
         progress("verify files", number + 1, len(table.manifest.parts))
     if problems:
         return problems
-    named = {part.name for part in table.manifest.parts}
-    strays = sorted(file.name for file in (table.path / PARTS).iterdir() if file.name not in named)
-    problems += [f"'{PARTS}/{name}' is not in the manifest: left by a stopped build" for name in strays]
+    left = strays(table.path, table.manifest)
+    problems += [f"'{PARTS}/{name}' is not in the manifest: left by a stopped build" for name in left]
     totals = _Totals()
     try:
         for rows in table.iter_rows(verify_pages=True):

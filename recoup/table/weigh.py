@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recoup.schema import DedupGroup, Schema
-from recoup.table.build import BuildConfig
+from recoup.table.build_config import BuildConfig
 from recoup.table.encode import SessionEncoder, encode_sessions
 from recoup.table.layout import row_schema
 from recoup.table.stages import in_start_order, one_batch, sort_indices

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 from recoup.core import sync_folder, temporary_path
 from recoup.table.layout import CHUNK, NUM_SAMPLES, START, TIME
 from recoup.table.manifest import PARTS, Part, RowGroup
+from recoup.table.partitions import partitioned
 
 DICTIONARY = "dictionary"
 DELTA = "DELTA_BINARY_PACKED"
@@ -40,6 +42,8 @@ class WriterConfig:
     """A part is closed once its row groups' uncompressed size passes this."""
     compression_level: int = 3
     """Of zstd."""
+    partition_by: Literal["none", "day", "hour"] = "none"
+    """Parts of one day or hour (UTC) of session start each, in folders `day=2026-12-01` or `hour=2026-12-01-13`."""
 
 
 class TableWriter:
@@ -64,37 +68,45 @@ class TableWriter:
         self._waiting_bytes = 0
         self._open: _OpenPart | None = None
         self._parts: list[Part] = list(finished)
+        self._partition = ""
 
     def write(self, rows: pa.RecordBatch, on_part: Callable[[tuple[Part, ...]], None] | None = None) -> None:
         """Append rows; a row group is written when its bytes are together; `on_part` hears of every finished part."""
-        for piece in _pieces(rows, max(1, self._config.row_group_bytes // _FILLING)):
-            size = piece.nbytes
-            if self._waiting and self._waiting_bytes + size > self._config.row_group_bytes:
-                num_parts = len(self._parts)
+        num_parts = len(self._parts)
+        for partition, mine in partitioned(rows, self._config.partition_by):
+            if partition != self._partition:
                 self._flush()
-                if on_part is not None and len(self._parts) > num_parts:
-                    on_part(tuple(self._parts))
-            self._waiting.append(piece)
-            self._waiting_bytes += size
+                self._close_part()
+                self._partition = partition
+            for piece in _pieces(mine, max(1, self._config.row_group_bytes // _FILLING)):
+                size = piece.nbytes
+                if self._waiting and self._waiting_bytes + size > self._config.row_group_bytes:
+                    self._flush()
+                self._waiting.append(piece)
+                self._waiting_bytes += size
+            if on_part is not None and len(self._parts) > num_parts:
+                num_parts = len(self._parts)
+                on_part(tuple(self._parts))
 
     def close(self) -> tuple[Part, ...]:
         """Write what waits, close the last part, and return all parts; a table without rows has one empty part."""
         self._flush()
         if self._open is None and not self._parts:
             empty = pa.RecordBatch.from_pylist([], schema=self._schema)
-            self._open = _OpenPart(self._path(), self._schema, self._config, empty)
+            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, empty)
         self._close_part()
         sync_folder(self._folder)
         return tuple(self._parts)
 
-    def _path(self) -> Path:
-        return self._folder / f"{self._prefix}-{len(self._parts):05d}.parquet"
+    def _name(self) -> str:
+        name = f"{self._prefix}-{len(self._parts):05d}.parquet"
+        return f"{self._partition}/{name}" if self._partition else name
 
     def _flush(self) -> None:
         if not self._waiting:
             return
         if self._open is None:
-            self._open = _OpenPart(self._path(), self._schema, self._config, self._waiting[0])
+            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, self._waiting[0])
         self._open.write(pa.Table.from_batches(self._waiting, self._schema))
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -108,9 +120,11 @@ class TableWriter:
 
 
 class _OpenPart:
-    def __init__(self, path: Path, schema: pa.Schema, config: WriterConfig, first: pa.RecordBatch) -> None:
-        self._path = path
-        self._temporary = temporary_path(path)
+    def __init__(self, folder: Path, name: str, schema: pa.Schema, config: WriterConfig, first: pa.RecordBatch) -> None:
+        self._name = name
+        self._path = folder / name
+        self._path.parent.mkdir(exist_ok=True)
+        self._temporary = temporary_path(self._path)
         encodings = _encodings(schema, first)
         self._writer = pq.ParquetWriter(
             self._temporary,
@@ -139,8 +153,9 @@ class _OpenPart:
         checksum = file_checksum(self._temporary, flush=True)
         size = self._temporary.stat().st_size
         self._temporary.replace(self._path)
+        sync_folder(self._path.parent)
         return Part(
-            name=self._path.name,
+            name=self._name,
             rows=sum(group.rows for group in self._groups),
             samples=sum(group.samples for group in self._groups),
             bytes=size,

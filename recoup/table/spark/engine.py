@@ -18,12 +18,13 @@ from recoup.core import ConfigError, Progress, from_table, no_progress, to_table
 from recoup.log import ParquetLog
 from recoup.schema import Schema, sample_schema
 from recoup.table.added import regrouped, with_histories
-from recoup.table.build import BuildConfig
+from recoup.table.build_config import BuildConfig
 from recoup.table.errors import TableError
 from recoup.table.layout import row_schema
 from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, Part, read_manifest, write_manifest
 from recoup.table.spark.session import spark_session
 from recoup.table.spark.tasks import ROW_ORDER, encode_task, write_task
+from recoup.table.strays import remove_strays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,10 +86,7 @@ def build_table_on_spark(
             raise TableError(f"the Spark build into '{path}' failed, nothing was committed: {told}") from err
     manifest = _manifest(source, config, plan, reports, num_samples)
     write_manifest(path, manifest)
-    named = {part.name for part in manifest.parts}
-    for file in (path / PARTS).iterdir():
-        if file.name not in named:
-            file.unlink(missing_ok=True)
+    remove_strays(path, manifest)
     return manifest
 
 

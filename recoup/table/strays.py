@@ -1,0 +1,25 @@
+"""Files in a table's folder that its manifest does not name: left by a stopped build, or replaced by a newer one."""
+
+import shutil
+from pathlib import Path
+
+from recoup.table.manifest import PARTS, Manifest
+from recoup.table.work import WORK
+
+
+def strays(path: Path, manifest: Manifest) -> list[str]:
+    """Return the names, below `parts`, of files that are not in the manifest, sorted."""
+    named = {part.name for part in manifest.parts}
+    folder = path / PARTS
+    found = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return sorted(name for name in found if name not in named)
+
+
+def remove_strays(path: Path, manifest: Manifest) -> None:
+    """Remove them, folders of partitions that are empty then, and the folder of the build: after its commit."""
+    for name in strays(path, manifest):
+        (path / PARTS / name).unlink(missing_ok=True)
+    for folder in (path / PARTS).iterdir():
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    shutil.rmtree(path / WORK, ignore_errors=True)
