@@ -90,10 +90,17 @@ def _mapped(array: pa.Array, name: str, schema: Schema, mapping: ColumnMapping) 
 
 
 def split_text(array: pa.Array, separator: str) -> pa.Array:
-    """Return text as lists of tokens; null and blank text are null lists."""
+    """Return text as lists of tokens; null and blank text are null lists, nothing between two separators is a null."""
     text = compute.utf8_trim_whitespace(array)
     text = compute.if_else(compute.equal(text, ""), pa.scalar(None, text.type), text)
-    return compute.utf8_split_whitespace(text) if separator == " " else compute.split_pattern(text, separator)
+    if separator == " ":
+        return compute.utf8_split_whitespace(text)
+    lists = compute.split_pattern(text, separator)
+    blank = compute.equal(compute.utf8_trim_whitespace(lists.values), "")
+    if not compute.any(blank).as_py():
+        return lists
+    tokens = compute.if_else(blank, pa.scalar(None, lists.values.type), lists.values)
+    return type(lists).from_arrays(lists.offsets, tokens, mask=lists.is_null())
 
 
 def _hashed(array: pa.Array) -> pa.Array:
