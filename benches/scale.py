@@ -59,7 +59,7 @@ def main() -> None:
     if arguments.step:
         print(json.dumps(_step(*arguments.step)))
         return
-    largest = arguments.samples or (120_000 if arguments.quick else 1_000_000)
+    largest = arguments.samples or (240_000 if arguments.quick else 1_000_000)
     sizes = [largest // 4, largest // 2, largest]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -11,14 +11,14 @@ from pathlib import Path
 from recoup.log import LogSource
 from recoup.table.errors import TableError
 
-_LOOKED_AT = 32_768  # samples
+_LOOKED_AT = 8_192  # samples
 
 
 def disk_needed(source: LogSource) -> int:
     """Return about how many bytes of disk a build of `source` takes beside the table while it runs, at most.
 
     Exact for a log of fewer samples than are looked at; otherwise the first samples stand for the rest.
-    Cost: reads the first 32,768 samples.
+    Cost: reads the first 8,192 samples.
     """
     read: list[tuple[int, int | None]] = [(0, None)]
 
