@@ -97,7 +97,7 @@ def make_run(folder: Path, num_epochs: int = 400) -> RunConfig:
         EmbeddingTable(name=f"t_{name}", num_embeddings=ROWS, embedding_dim=32, features=(name,)) for name in FEATURES
     )
     return RunConfig(
-        table=folder / "table",
+        table=str(folder / "table"),
         reader=ReaderConfig(batch_size=512, shuffle="full", transforms=(Modulo(features=FEATURES, size=ROWS),)),
         model=DLRMConfig(tables=tables, bottom_mlp=(64,), top_mlp=(128, 64)),
         train=TrainConfig(num_epochs=num_epochs, num_threads=1, max_steps=100_000),

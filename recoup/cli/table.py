@@ -9,6 +9,7 @@ from recoup.cli.table_suggest import suggest
 
 if TYPE_CHECKING:
     from recoup.table.inspect import TableFacts
+    from recoup.table.spark.engine import Mode
 
 table = typer.Typer(
     help="Session tables: each session one row, each repeat once.\n\nExample: recoup table build run.toml data/table",
@@ -16,7 +17,7 @@ table = typer.Typer(
 )
 table.command("suggest")(suggest)
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the session table.")]
+Folder = Annotated[str, typer.Argument(help="Folder of the session table, or its URL, such as s3://bucket/table.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override: key.path=value, such as build.sessions.gap=30m.")
 ]
@@ -29,7 +30,11 @@ def build(
     folder: Folder,
     overrides: Overrides = None,
     overwrite: Annotated[bool, typer.Option("--overwrite/--no-overwrite", help="Replace a complete table.")] = False,
-    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on with a stopped build.")] = False,
+    append: Annotated[bool, typer.Option("--append/--no-append", help="Add a later log to the table.")] = False,
+    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on with a stopped build or append.")] = False,
+    partition_by: Annotated[
+        str | None, typer.Option(help="none, day or hour: parts of one each, by session start (build.writer).")
+    ] = None,
     engine: Annotated[str, typer.Option(help="embedded (this process, spilling) or spark.")] = "embedded",
     master: Annotated[str, typer.Option(help="Spark's master, such as local[4] or spark://host:7077.")] = "local[*]",
 ) -> None:
@@ -37,26 +42,39 @@ def build(
 
     Example: recoup table build recipes/kuairand.toml out/table --set log.path=data/kuairand
 
+    A later day: recoup table build run.toml out/table --set log.path=data/day2 --append
+
+    On object storage: recoup table build run.toml s3://bucket/table (built in a local mirror, then put there)
+
     With --engine spark the log must be row-per-sample Parquet: recoup log convert writes it from any log.
     """
     from recoup.cli.progress import progress_bars
     from recoup.core import load_config
     from recoup.log import open_log
-    from recoup.table import TableError, build_table, disk_needed
+    from recoup.table import TableError, append_table, build_table, disk_needed, worked_on
     from recoup.table.recipe import TableRecipe
 
-    settings = load_config(TableRecipe, config, overrides or ())
+    given = [*(overrides or ()), *([] if partition_by is None else [f"build.writer.partition_by={partition_by}"])]
+    settings = load_config(TableRecipe, config, given)
+    if append and overwrite:
+        raise TableError("expected --append or --overwrite, got both")
     if engine not in ("embedded", "spark"):
         raise TableError(f"expected --engine embedded or spark, got {engine!r}")
-    with progress_bars() as progress:
+    with progress_bars() as progress, worked_on(folder, progress) as local:
         if engine == "spark":
-            manifest = _build_on_spark(settings, folder, master, overwrite=overwrite, progress=progress)
+            mode = "append" if append else "overwrite" if overwrite else "create"
+            manifest = _build_on_spark(settings, local, master, mode, progress)
         else:
             log = open_log(settings.log)
             typer.echo(
                 f"needs at most {disk_needed(log) / 1e6:.0f} MB of disk beside the table while it runs", err=True
             )
-            manifest = build_table(log, folder, settings.build, overwrite=overwrite, resume=resume, progress=progress)
+            if append:
+                manifest = append_table(log, local, settings.build, resume=resume, progress=progress)
+            else:
+                manifest = build_table(
+                    log, local, settings.build, overwrite=overwrite, resume=resume, progress=progress
+                )
     counts = manifest.counts
     typer.echo(
         f"{counts.samples} samples in {counts.sessions} sessions, {counts.rows} rows, {len(manifest.parts)} parts, "
@@ -65,7 +83,25 @@ def build(
     )
 
 
-def _build_on_spark(settings: Any, folder: Path, master: str, *, overwrite: bool, progress: Any) -> Any:  # noqa: ANN401
+@table.command("compact")
+def compact(
+    folder: Folder,
+    part_bytes: Annotated[int, typer.Option(help="Parts are merged up to this uncompressed size.")] = 1 << 30,
+) -> None:
+    """Merge small parts into large ones, as many appended days leave them; the same rows in the same order.
+
+    Example: recoup table compact out/table
+    """
+    from recoup.cli.progress import progress_bars
+    from recoup.table import WriterConfig, compact_table, open_table, worked_on
+
+    with progress_bars() as progress, worked_on(folder, progress) as local:
+        before = len(open_table(local).manifest.parts)
+        manifest = compact_table(local, WriterConfig(part_bytes=part_bytes), progress=progress)
+    typer.echo(f"'{folder}': {before} parts are now {len(manifest.parts)}")
+
+
+def _build_on_spark(settings: Any, folder: Path, master: str, mode: "Mode", progress: Any) -> Any:  # noqa: ANN401
     from recoup.log import ParquetLog
     from recoup.table import TableError
     from recoup.table.spark import SparkBuild, build_table_on_spark
@@ -75,7 +111,7 @@ def _build_on_spark(settings: Any, folder: Path, master: str, *, overwrite: bool
             f"expected a 'parquet' log for Spark, got {settings.log.kind!r}: use 'recoup log convert' first"
         )
     spark = SparkBuild(master=master)
-    return build_table_on_spark(settings.log, folder, settings.build, spark, overwrite=overwrite, progress=progress)
+    return build_table_on_spark(settings.log, folder, settings.build, spark, mode=mode, progress=progress)
 
 
 @table.command("inspect")

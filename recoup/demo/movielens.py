@@ -66,7 +66,7 @@ def movielens_run(table: Path, *, dedup: bool, num_epochs: int, seed: int) -> Ru
         name="gender", num_embeddings=3, embedding_dim=_DIM, features=("gender",), pooling="mean", init_range=_INIT
     )
     return RunConfig(
-        table=table,
+        table=str(table),
         reader=ReaderConfig(
             batch_size=1024,
             shuffle="full",

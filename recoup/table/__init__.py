@@ -13,6 +13,7 @@ from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 from recoup.table.layout import row_schema
 from recoup.table.manifest import Counts, GroupPrediction, Manifest, Part, RowGroup
+from recoup.table.remote import is_remote, mirror_of, pull_table, push_table, worked_on
 from recoup.table.session_table import SessionTable, open_table
 from recoup.table.sessions import SessionRule
 from recoup.table.writer import WriterConfig
@@ -37,8 +38,13 @@ __all__ = [
     "disk_needed",
     "encode_sessions",
     "flatten_rows",
+    "is_remote",
+    "mirror_of",
     "open_table",
+    "pull_table",
+    "push_table",
     "regrouped",
     "row_schema",
     "with_histories",
+    "worked_on",
 ]

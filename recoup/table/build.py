@@ -14,9 +14,9 @@ from recoup.table.added import regrouped, with_histories
 from recoup.table.build_config import BuildConfig
 from recoup.table.errors import TableError
 from recoup.table.layout import row_schema
-from recoup.table.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from recoup.table.manifest import MANIFEST, WORK, Manifest, read_manifest, write_manifest
 from recoup.table.strays import remove_strays
-from recoup.table.work import STATE, WORK, BuildWork
+from recoup.table.work import STATE, BuildWork
 
 
 def build_table(

@@ -18,6 +18,8 @@ from recoup.table.sessions import SessionRule
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 PARTS = "parts"
+WORK = ".build"
+"""Folder of a build under way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

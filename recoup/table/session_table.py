@@ -17,6 +17,7 @@ from recoup.table.flatten import flatten_rows
 from recoup.table.layout import row_columns, row_schema
 from recoup.table.manifest import PARTS, Manifest, Part, read_manifest
 from recoup.table.order import as_declared
+from recoup.table.remote import is_remote, pull_table
 from recoup.table.spool import Spool
 from recoup.table.stages import TimeSample, sort_indices
 
@@ -146,9 +147,10 @@ class SessionTable:
 
 
 def open_table(path: Path | str) -> SessionTable:
-    """Open the session table in the folder `path`.
+    """Open the session table in the folder `path`, or under a URL ("s3://bucket/table"), which is mirrored first.
 
     Raises:
-        TableError: there is no complete table there.
+        TableError: there is no complete table there, or the URL cannot be reached.
+    Cost: a URL's parts that are not in its local mirror are fetched (`remote`).
     """
-    return SessionTable(Path(path))
+    return SessionTable(pull_table(str(path)) if is_remote(path) else Path(path))

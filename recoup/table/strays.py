@@ -3,8 +3,7 @@
 import shutil
 from pathlib import Path
 
-from recoup.table.manifest import PARTS, Manifest
-from recoup.table.work import WORK
+from recoup.table.manifest import PARTS, WORK, Manifest
 
 
 def strays(path: Path, manifest: Manifest) -> list[str]:
@@ -17,9 +16,14 @@ def strays(path: Path, manifest: Manifest) -> list[str]:
 
 def remove_strays(path: Path, manifest: Manifest) -> None:
     """Remove them, folders of partitions that are empty then, and the folder of the build: after its commit."""
+    remove_stray_parts(path, manifest)
+    shutil.rmtree(path / WORK, ignore_errors=True)
+
+
+def remove_stray_parts(path: Path, manifest: Manifest) -> None:
+    """Remove the files alone, and folders of partitions that are empty then."""
     for name in strays(path, manifest):
         (path / PARTS / name).unlink(missing_ok=True)
     for folder in (path / PARTS).iterdir():
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
-    shutil.rmtree(path / WORK, ignore_errors=True)

@@ -21,14 +21,13 @@ from recoup.table.border import Border
 from recoup.table.build_config import BuildConfig
 from recoup.table.disk import check_disk, disk_needed
 from recoup.table.errors import TableError
-from recoup.table.manifest import MANIFEST, PARTS, Counts, Part, read_manifest
+from recoup.table.manifest import MANIFEST, PARTS, WORK, Counts, Part, read_manifest
 from recoup.table.runs import Run, read_run, rows_in_order, write_run
 from recoup.table.sampling import key_hashes
 from recoup.table.spool import Spool
 from recoup.table.stages import Encoding, encode_bucket
 from recoup.table.writer import TableWriter
 
-WORK = ".build"
 STATE = "state.json"
 """Says that the spool is complete, and what it was made from; finished runs and parts stand beside it."""
 _SPOOL_BYTES = 64_000_000  # a log smaller than this is never spilled

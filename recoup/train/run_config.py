@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from recoup.core import ConfigError
 from recoup.model import DLRMConfig
@@ -51,8 +50,8 @@ class CheckpointConfig:
 class RunConfig:
     """A run."""
 
-    table: Path
-    """Folder of the session table."""
+    table: str
+    """Folder of the session table, or its URL ("s3://bucket/table")."""
     reader: ReaderConfig
     """Of the training samples; features left out = those the model needs."""
     model: DLRMConfig

@@ -196,11 +196,11 @@ def test_a_table_that_is_there_is_neither_replaced_nor_resumed_silently_U05(tmp_
 
 
 def test_the_disk_of_a_build_is_stated_beforehand():
-    """The statement is the log's uncompressed size: exact for a small log, extrapolated for a long one."""
+    """The statement is the log's uncompressed size: exact for a small log, extrapolated upwards for a long one."""
     batch = many(num_samples=500)
     assert disk_needed(MemoryLog(batch, SCHEMA, batch_samples=500)) == batch.nbytes
     rows = pa.Table.from_batches([batch] * 80).combine_chunks().to_batches()[0]
-    assert disk_needed(MemoryLog(rows, SCHEMA, batch_samples=1000)) == pytest.approx(rows.nbytes, rel=0.05)
+    assert rows.nbytes <= disk_needed(MemoryLog(rows, SCHEMA, batch_samples=1000)) <= 1.15 * rows.nbytes
 
 
 @pytest.mark.parametrize(

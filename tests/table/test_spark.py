@@ -15,7 +15,16 @@ import pytest
 
 from recoup.log import ParquetLog, SyntheticLog, open_log
 from recoup.log.synthetic import SyntheticGroup
-from recoup.table import BuildConfig, HistoryFeature, SessionRule, TableError, build_table, open_table
+from recoup.table import (
+    BuildConfig,
+    HistoryFeature,
+    SessionRule,
+    TableError,
+    WriterConfig,
+    append_table,
+    build_table,
+    open_table,
+)
 from recoup.table.spark import SparkBuild, build_table_on_spark
 from recoup.table.verify import verify_table
 
@@ -37,7 +46,7 @@ from pathlib import Path
 
 from recoup.table.spark import build_table_on_spark
 from tests.table.test_spark import CONFIG, SPARK, source
-build_table_on_spark(source(Path(sys.argv[1])), Path(sys.argv[2]), CONFIG, SPARK, overwrite=True)
+build_table_on_spark(source(Path(sys.argv[1])), Path(sys.argv[2]), CONFIG, SPARK, mode="overwrite")
 """
 
 
@@ -121,6 +130,30 @@ def test_a_killed_driver_leaves_the_older_table(tmp_path):
             assert kept.equals(older)
         else:
             assert verify_table(found) == []
+
+
+def test_spark_appends_what_the_embedded_engine_appends(tmp_path):
+    """A later log, with a replayed tail, appended by both engines in daily partitions: the same rows and counts."""
+    log = source(tmp_path / "log")
+    whole = pa.Table.from_batches(open_log(log).batches())
+    time = whole.column("time").to_numpy()
+    half = int(time.searchsorted(time[2000], side="right"))
+    for name, part in (("first", whole.slice(0, half)), ("second", whole.slice(half - 100))):
+        (tmp_path / name).mkdir()
+        pq.write_table(part, tmp_path / name / "part-0.parquet")
+    first, second = (ParquetLog(path=str(tmp_path / name), schema=log.schema) for name in ("first", "second"))
+    config = BuildConfig(sessions=CONFIG.sessions, writer=WriterConfig(partition_by="hour"))
+    for name in ("table", "embedded"):
+        build_table(open_log(first), tmp_path / name, config)
+    build_table_on_spark(second, tmp_path / "table", config, SPARK, mode="append")
+    append_table(open_log(second), tmp_path / "embedded", config)
+    assert rows(tmp_path / "table").equals(rows(tmp_path / "embedded"))
+    counts = [open_table(tmp_path / name).manifest.counts for name in ("table", "embedded")]
+    assert counts[0] == counts[1]
+    assert counts[0].samples == 4000
+    assert counts[0].repeated + counts[0].late == 100
+    with pytest.raises(TableError, match="engine embedded"):
+        build_table_on_spark(second, tmp_path / "table", CONFIG, SPARK, mode="append")
 
 
 def test_spark_refuses_what_it_cannot_do(tmp_path):

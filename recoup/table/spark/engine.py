@@ -8,9 +8,9 @@ The table's folder, and the samples, must be on storage that driver and executor
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -18,13 +18,18 @@ from recoup.core import ConfigError, Progress, from_table, no_progress, to_table
 from recoup.log import ParquetLog
 from recoup.schema import Schema, sample_schema
 from recoup.table.added import regrouped, with_histories
+from recoup.table.append import check_same, longer
+from recoup.table.border import Border
 from recoup.table.build_config import BuildConfig
 from recoup.table.errors import TableError
 from recoup.table.layout import row_schema
 from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, Part, read_manifest, write_manifest
+from recoup.table.session_table import open_table
 from recoup.table.spark.session import spark_session
 from recoup.table.spark.tasks import ROW_ORDER, encode_task, write_task
 from recoup.table.strays import remove_strays
+
+Mode: TypeAlias = Literal["create", "overwrite", "append"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,10 +62,10 @@ def build_table_on_spark(
     config: BuildConfig,
     spark: SparkBuild,
     *,
-    overwrite: bool = False,
+    mode: Mode = "create",
     progress: Progress = no_progress,
 ) -> Manifest:
-    """Build the table of `source` in the folder `path` with Spark and return its manifest.
+    """Build the table of `source` in the folder `path` with Spark, or append to it, and return its manifest.
 
     Args:
         source: canonical row-per-sample Parquet (`recoup log convert` writes it from any log), names as in the schema.
@@ -68,23 +73,35 @@ def build_table_on_spark(
         config: as for the embedded engine; its memory is Spark's affair, and lateness needs an order of arrival that a
             shuffle does not keep, so it must not be set.
         spark: master and width.
-        overwrite: replace a complete table; it stays whole until the new one is committed.
+        mode: "create" refuses a complete table; "overwrite" replaces it, and it stays whole until the new one is
+            committed; "append" adds the samples that are later than the table's last one, as `append_table` does; a
+            table with histories or means is appended to by the embedded engine, which reads their past.
         progress: called as ("spark", stages done, 2).
     Raises:
         TableError: a table is there already, or Spark failed: nothing was committed.
     """
     if config.sessions.lateness is not None:
         raise TableError("lateness: expected none with Spark, whose shuffle keeps no order of arrival: leave it out")
-    generation = _generation(path, overwrite=overwrite)
+    border = _border(source, path, config) if mode == "append" else None
+    generation = _generation(path, overwrite=mode != "create")
     plan = _plan(source, path.absolute(), config, generation)
     with spark_session(spark.master, spark.options) as session:
         try:
-            reports, num_samples = _run(session, source, plan, spark, progress)
+            reports, num_samples = _run(session, source, plan, spark, border, progress)
         except Exception as err:  # Spark raises its own tree; the table's folder is what the user has to know of
             reason = str(err).strip().splitlines()
             told = next((line for line in reason if "Error" in line and "recoup" in line), reason[0] if reason else "")
             raise TableError(f"the Spark build into '{path}' failed, nothing was committed: {told}") from err
     manifest = _manifest(source, config, plan, reports, num_samples)
+    if border is not None:
+        repeated = border.repeated()
+        counts = replace(
+            manifest.counts,
+            repeated=manifest.counts.repeated + repeated,
+            late=border.num_early - repeated,
+        )
+        described = json.loads(manifest.source)
+        manifest = longer(read_manifest(path), generation, manifest.parts, counts, described)
     write_manifest(path, manifest)
     remove_strays(path, manifest)
     return manifest
@@ -113,6 +130,7 @@ def _run(
     source: ParquetLog,
     plan: dict[str, Any],
     spark: SparkBuild,
+    border: Border | None,
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], int]:
     from pyspark import StorageLevel
@@ -121,6 +139,11 @@ def _run(
     schema = source.schema
     order = [name for name in (schema.key, schema.time, schema.event_id) if name]
     samples = session.read.parquet(source.path).select(*sample_schema(schema).names)
+    if border is not None:
+        early = samples.filter(samples[schema.time] < border.time).toArrow().cast(sample_schema(schema))
+        for _ in border.joined(early.to_batches(), schema):
+            pass  # all of them are kept back and counted
+        samples = samples.filter(samples[schema.time] >= border.time)
     num_samples = samples.count()
     rows_type = from_arrow_schema(_nullable(row_schema(from_table(Schema, plan["schema"]))))
     encoded = (
@@ -172,6 +195,17 @@ def _manifest(
         parts=full,
         source=json.dumps({"kind": "parquet", "path": source.path, "engine": "spark"}, sort_keys=True),
     )
+
+
+def _border(source: ParquetLog, path: Path, config: BuildConfig) -> Border:
+    if config.histories or config.means:
+        raise TableError(
+            "append with Spark: expected a table without histories and means, whose past is in the table: append with "
+            "--engine embedded"
+        )
+    table = open_table(path)
+    check_same(table.manifest, regrouped(source.schema, config.groups), config)
+    return Border(table, earlier=False)
 
 
 def _generation(path: Path, *, overwrite: bool) -> int:

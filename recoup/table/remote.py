@@ -1,0 +1,160 @@
+"""Tables on object storage, through fsspec: a table lives under a URL, and is worked on in a mirror on local disk.
+
+A pull fetches the manifest, and then the parts that the mirror does not hold yet, each checked against its checksum. A
+push puts the parts, and then the manifest: its presence is the commit, as on a disk. So readers, `inspect` and `verify`
+read local files at local speed; a table is downloaded once a machine and later only what was appended.
+A mirror follows its URL: parts that the newest manifest does not name are removed from it.
+The mirror of a URL is the folder `recoup/tables/<hash of the URL>` of the user's cache ($XDG_CACHE_HOME or ~/.cache).
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from recoup.core import Progress, no_progress, temporary_path
+from recoup.table.errors import TableError
+from recoup.table.manifest import MANIFEST, PARTS, Manifest, Part, read_manifest
+from recoup.table.strays import remove_stray_parts
+from recoup.table.writer import file_checksum
+
+_STREAMS = 8  # transfers at a time: one stream rarely fills a network
+
+
+def is_remote(location: Path | str) -> bool:
+    """Whether a table's location is a URL of something else than the local disk."""
+    return "://" in str(location) and not str(location).startswith(("file://", "local://"))
+
+
+def mirror_of(url: str) -> Path:
+    """Return the local folder in which the table under `url` is worked on; nothing is fetched."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "recoup" / "tables" / hashlib.blake2b(url.rstrip("/").encode(), digest_size=12).hexdigest()
+
+
+def pull_table(url: str, *, progress: Progress = no_progress) -> Path:
+    """Bring the mirror of the table under `url` up to date and return its folder.
+
+    Args:
+        url: of the table, such as "s3://bucket/table"; credentials and endpoints as fsspec takes them.
+        progress: called as ("fetch table", bytes done, bytes).
+    Raises:
+        TableError: there is no complete table under the URL, it cannot be reached, or a part is damaged.
+    Cost: the bytes of the parts that are not in the mirror. Several processes may pull at once.
+    """
+    system, root = _system(url)
+    folder = mirror_of(url)
+    (folder / PARTS).mkdir(parents=True, exist_ok=True)
+    held = {part.name: part for part in read_manifest(folder).parts} if (folder / MANIFEST).exists() else {}
+    fresh = temporary_path(folder / MANIFEST)
+    try:
+        fresh.write_bytes(system.cat_file(f"{root}/{MANIFEST}"))
+    except FileNotFoundError as err:
+        raise TableError(f"expected a session table under '{url}', got no {MANIFEST}: build it first") from err
+    except Exception as err:  # file systems raise what they like: this adds the URL and keeps the cause
+        raise TableError(f"'{url}/{MANIFEST}' cannot be read: {err}") from err
+    staged = fresh.with_name(f"{fresh.name}.d")
+    staged.mkdir(exist_ok=True)
+    fresh.replace(staged / MANIFEST)
+    manifest = read_manifest(staged)
+    missing = [part for part in manifest.parts if not _is_held(folder, part, held.get(part.name))]
+
+    def fetch(part: Part) -> None:
+        target = folder / PARTS / part.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = temporary_path(target)
+        system.get_file(f"{root}/{PARTS}/{part.name}", str(temporary))
+        found = file_checksum(temporary)
+        if found != part.checksum:
+            temporary.unlink()
+            raise TableError(f"part '{url}/{PARTS}/{part.name}': expected checksum {part.checksum}, got {found}")
+        temporary.replace(target)
+
+    _transfer(fetch, missing, "fetch table", url, progress)
+    (staged / MANIFEST).replace(folder / MANIFEST)
+    staged.rmdir()
+    remove_stray_parts(folder, manifest)
+    return folder
+
+
+def push_table(url: str, *, progress: Progress = no_progress) -> Manifest:
+    """Make the table under `url` what its mirror is: parts first, then the manifest, then strays are removed.
+
+    Raises:
+        TableError: the storage cannot be written; the older table under the URL is whole.
+    Cost: the bytes of the parts that are not under the URL yet.
+    """
+    system, root = _system(url)
+    folder = mirror_of(url)
+    manifest = read_manifest(folder)
+    try:
+        there = {name: facts["size"] for name, facts in system.find(f"{root}/{PARTS}", detail=True).items()}
+    except FileNotFoundError:
+        there = dict[str, int]()
+    place = {part.name: f"{root}/{PARTS}/{part.name}" for part in manifest.parts}
+    new = [part for part in manifest.parts if there.get(system._strip_protocol(place[part.name])) != part.bytes]
+
+    def put(part: Part) -> None:
+        system.makedirs(place[part.name].rpartition("/")[0], exist_ok=True)
+        system.put_file(str(folder / PARTS / part.name), place[part.name])
+
+    _transfer(put, new, "push table", url, progress)
+    try:
+        system.pipe_file(f"{root}/{MANIFEST}", (folder / MANIFEST).read_bytes())
+    except Exception as err:  # as above
+        raise TableError(f"'{url}/{MANIFEST}' could not be written: {err}: the older table is whole") from err
+    named = {system._strip_protocol(path) for path in place.values()}
+    for stray in there.keys() - named:
+        system.rm_file(stray)
+    return manifest
+
+
+def _system(url: str) -> tuple[Any, str]:
+    try:
+        system, root = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as err:
+        raise TableError(f"expected a URL that fsspec knows, got {url!r}: {err}") from err
+    return system, str(root).rstrip("/")
+
+
+def _is_held(folder: Path, part: Part, held: Part | None) -> bool:
+    path = folder / PARTS / part.name
+    return held is not None and held.checksum == part.checksum and path.is_file() and path.stat().st_size == part.bytes
+
+
+def _transfer(move: Callable[[Part], None], parts: Iterable[Part], task: str, url: str, progress: Progress) -> None:
+    waiting = list(parts)
+    total, done = sum(part.bytes for part in waiting), 0
+    with ThreadPoolExecutor(_STREAMS, thread_name_prefix="recoup-transfer") as pool:
+        try:
+            for part, _ in zip(waiting, pool.map(move, waiting), strict=True):
+                done += part.bytes
+                progress(task, done, total)
+        except TableError:
+            raise
+        except Exception as err:  # as above
+            raise TableError(f"{task}: '{url}' failed: {err}: the older table is whole") from err
+
+
+@contextmanager
+def worked_on(location: str, progress: Progress) -> Generator[Path]:
+    """Yield the local folder in which a table is built or changed; at the end, without an error, its URL follows.
+
+    Raises:
+        TableError: as `pull_table` (a table that is not there yet is no error) and `push_table`.
+    """
+    if not is_remote(location):
+        yield Path(location)
+        return
+    system, root = _system(location)
+    if system.exists(f"{root}/{MANIFEST}"):
+        pull_table(location, progress=progress)
+    else:
+        (mirror_of(location) / MANIFEST).unlink(missing_ok=True)
+    yield mirror_of(location)
+    push_table(location, progress=progress)
