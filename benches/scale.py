@@ -27,7 +27,8 @@ from recoup.schema import sample_schema
 from recoup.table import BuildConfig, build_table, open_table
 
 MEMORY_BYTES = 384_000_000
-SORT_MEMORY_BYTES = 2_000_000_000  # DuckDB cannot sort the log within 1 GiB resident; this is where it is fastest
+SORT_MEMORY_BYTES = (2_000_000_000, 8_000_000_000)
+"""DuckDB cannot sort the log within 1 GiB resident; at the first it is fastest, the second is for logs too large for it."""
 NARROW = (
     SyntheticGroup(name="user", prefix="u", num_features=1, repeat=0.95, mean_length=5, min_length=5, max_length=5),
     SyntheticGroup(
@@ -66,7 +67,10 @@ def main() -> None:
         _write_logs(folder, sizes, narrow=arguments.narrow)
         _run("build", folder, sizes[0])  # compiles the kernels, once a machine
         _remove(folder / f"table-{sizes[0]}")
-        builds = [_run("build", folder, size) for size in sizes]
+        builds = []
+        for size in sizes:
+            builds.append(_run("build", folder, size))
+            print(f"built {size} samples: {builds[-1]}", flush=True)
         sort = _run("sort", folder, largest)
         assert _digest_of_table(folder / f"table-{largest}") == _digest_of_rows(folder / f"sorted-{largest}.parquet")
         table_bytes = open_table(folder / f"table-{largest}").num_bytes
@@ -132,8 +136,19 @@ def _step(step: str, name: str, size: str) -> dict:
 
 
 def _sort(log: Path, target: Path) -> None:
+    for memory in SORT_MEMORY_BYTES:
+        try:
+            _sort_within(memory, log, target)
+        except duckdb.OutOfMemoryException:
+            target.unlink(missing_ok=True)
+        else:
+            return
+    raise MemoryError(f"DuckDB cannot sort '{log}' within {SORT_MEMORY_BYTES[-1]} bytes")
+
+
+def _sort_within(memory: int, log: Path, target: Path) -> None:
     connection = duckdb.connect()
-    connection.execute(f"SET memory_limit = '{SORT_MEMORY_BYTES // 1_000_000}MB'")
+    connection.execute(f"SET memory_limit = '{memory // 1_000_000}MB'")
     connection.execute(f"SET temp_directory = '{target.with_suffix('.spill')}'")
     connection.execute("SET threads = 2")
     connection.execute(
