@@ -28,7 +28,7 @@ from recoup.table import BuildConfig, build_table, open_table
 
 MEMORY_BYTES = 384_000_000
 SORT_MEMORY_BYTES = (2_000_000_000, 8_000_000_000)
-"""DuckDB cannot sort the log within 1 GiB resident; at the first it is fastest, the second is for logs too large for it."""
+"""DuckDB cannot sort the log within 1 GiB resident; the first is where it is fastest, the second for larger logs."""
 NARROW = (
     SyntheticGroup(name="user", prefix="u", num_features=1, repeat=0.95, mean_length=5, min_length=5, max_length=5),
     SyntheticGroup(
