@@ -9,6 +9,10 @@ forward, backward, fused row-wise Adagrad and Adam, under DistributedModelParall
 (benches/kjt_model.py) is TorchRec's own DLRM parts on KJTs with the same plan and optimizers; `tuned` lends it our
 way to look histories up (bags of one ID) where TorchRec's EmbeddingCollection is slow; `plain` is our own trainer on
 batches without deduplication, so that repeats and kernels show apart. The losses of every step are asserted equal.
+The full form adds "RM2-like": the pooled model whose embeddings dominate, in the sizes of DeepRecSys' RM2 (Gupta et
+al., ISCA 2020, published configuration): 32 tables of dim 64 with 120 look-ups each, bottom MLP 256-128-64, top MLP
+128-64-1. Here 24 of its lists are user-side (the log's three groups, three times the features, mean length 120) and 8
+item-side; the interaction is the dot one, not RM2's concatenation.
 Times are processor time of one thread, steps of all sides alternate, the lower quartile is taken
 (less of what neighbours on the machine do).
 """
@@ -52,12 +56,12 @@ def main() -> None:
     num_rows = options.rows or (100_000 if options.quick else 200_000)
     num_steps = 7 if options.quick else 40
     with tempfile.TemporaryDirectory(prefix="recoup-bench-trainer-") as folder:
-        result = bench(Path(folder), num_rows, num_steps)
+        result = bench(Path(folder), num_rows, num_steps, quick=options.quick)
     print(json.dumps(result))
 
 
-def bench(folder: Path, num_rows: int, num_steps: int) -> dict[str, object]:
-    """Return the result of the three comparisons."""
+def bench(folder: Path, num_rows: int, num_steps: int, *, quick: bool) -> dict[str, object]:
+    """Return the result of the comparisons."""
     console = Console()
     num_samples = (num_steps + 4) * BATCH_SIZE
     log = SyntheticLog(num_samples=num_samples)
@@ -68,11 +72,22 @@ def bench(folder: Path, num_rows: int, num_steps: int) -> dict[str, object]:
         "model", "step", "ms (processor time)", "against ours", title="one training step, batch 2,048, 1 thread"
     )
     result: dict[str, object] = {"rows_per_table": num_rows, "batch_size": BATCH_SIZE, "dim": DIM, "threads": 1}
-    for name, source, sequence in (("sequence", table, True), ("pooled", table, False), ("no repeats", flat, False)):
-        times = compare(source, model_config(source, num_rows, sequence=sequence), num_steps)
+    cases = [
+        ("sequence", table, model_config(table, num_rows, sequence=True), num_steps),
+        ("pooled", table, model_config(table, num_rows, sequence=False), num_steps),
+        ("no repeats", flat, model_config(flat, num_rows, sequence=False), num_steps),
+    ]
+    if not quick:
+        wide = make_table(folder / "wide", rm2_log(num_samples=14 * BATCH_SIZE))
+        rm2 = replace(model_config(wide, num_rows, sequence=False), bottom_mlp=(256, 128), top_mlp=(128, 64))
+        cases.append(("RM2-like", wide, rm2, 10))
+    for name, source, config, steps in cases:
+        times = compare(source, config, steps)
         for side, ms in times.items():
             view.add_row(name, side, f"{ms:.1f}", f"{ms / times['ours']:.2f}")
-        result[f"ms_{name.replace(' ', '_')}"] = {side: round(ms, 2) for side, ms in times.items()}
+        result[f"ms_{name.replace(' ', '_').replace('-', '_').lower()}"] = {
+            side: round(ms, 2) for side, ms in times.items()
+        }
         ratios = {side: round(ms / times["ours"], 3) for side, ms in times.items()}
         if name == "sequence":
             result |= {
@@ -85,10 +100,21 @@ def bench(folder: Path, num_rows: int, num_steps: int) -> dict[str, object]:
                 "ratio_vs_kjt_pooled": ratios["TorchRec KJT"],
                 "ratio_of_repeats_pooled": ratios["ours, plain batches"],
             }
+        elif name == "RM2-like":
+            result["ratio_vs_kjt_rm2_like"] = ratios["TorchRec KJT"]
         else:
             result["ratio_no_repeats"] = ratios["TorchRec KJT"]
     console.print(view)
     return result
+
+
+def rm2_log(num_samples: int) -> SyntheticLog:
+    """Return the log with 24 user-side lists of 120 IDs and 8 item-side ones."""
+    groups = tuple(
+        replace(group, num_features=3 * group.num_features, mean_length=120.0, min_length=15, max_length=300)
+        for group in RECD_LIKE_GROUPS
+    )
+    return SyntheticLog(num_samples=num_samples, groups=groups, num_item_features=8)
 
 
 def make_table(path: Path, log: SyntheticLog) -> SessionTable:

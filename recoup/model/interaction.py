@@ -10,7 +10,6 @@ where torch.bmm with expansion takes 25 (1 core). Elsewhere rows are expanded an
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -91,17 +90,18 @@ class _Interact(torch.autograd.Function):
         tensors = [x.detach().contiguous() for x in (dense, unique, own, inverse, sizes)]
         num_vectors = dense.shape[1] + int(sizes.sum()) + own.shape[1]
         width = num_kept * own.shape[2] + num_vectors * (num_vectors - 1) // 2
-        out = np.empty((dense.shape[0], width), dtype=np.float32)
+        out = torch.empty(dense.shape[0], width)
         arrays = [x.numpy() for x in tensors]
-        interact(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], num_kept, out)
+        interact(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], num_kept, out.numpy())
         ctx.save_for_backward(*tensors)
         ctx.num_kept = num_kept
-        return torch.from_numpy(out)
+        return out
 
     @staticmethod
     @override
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore [bad-override]
-        dense, unique, own, inverse, sizes = (x.numpy() for x in ctx.saved_tensors)
-        grads = np.empty_like(dense), np.zeros_like(unique), np.empty_like(own)
-        interact_backward((dense, unique, own, inverse, sizes), ctx.num_kept, grad.contiguous().numpy(), *grads)
-        return (*(torch.from_numpy(g) for g in grads), None, None, None)
+        dense, unique, own, inverse, sizes = ctx.saved_tensors
+        grads = torch.empty_like(dense), torch.zeros_like(unique), torch.empty_like(own)
+        saved = tuple(x.numpy() for x in (dense, unique, own, inverse, sizes))
+        interact_backward(saved, ctx.num_kept, grad.contiguous().numpy(), *(x.numpy() for x in grads))
+        return (*grads, None, None, None)
