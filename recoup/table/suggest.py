@@ -44,7 +44,8 @@ class SuggestConfig:
     sample_bytes: int = 128_000_000
     """Uncompressed size of the sample of whole keys."""
     least_factor: float = 1.5
-    """Samples a version below which a group is not proposed. Source: RecD deduplicates from about 1.5."""
+    """Samples a version below which a group is not proposed. RecD deduplicates from about 1.5. Measured by
+    benches.worth: training gains from 2.05 on for lists of one ID, 1.2 for 5 and 1.0 for 40."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
