@@ -9,6 +9,7 @@ from recoup.jagged import plain_batch
 from recoup.model import EmbeddingTable, TargetEncoder, pooling
 from recoup.train import Trainer
 from tests.train import tiny
+from tests.train.ranks_job import take
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +66,23 @@ def test_a_model_of_target_attention_alone_has_one_loss_curve():
     one, other = tiny.trainer(model), tiny.trainer(model)
     unique = [one.step(batch).loss for batch in batches]
     assert unique == pytest.approx([other.step(plain_batch(batch)).loss for batch in batches], rel=2e-5)
+
+
+def test_target_attention_takes_empty_histories_and_batches_J01():
+    """Empty histories read as zeros, deduplicated or plain; a batch of zero samples changes nothing."""
+    trainer = tiny.trainer(targeted())
+    batch = tiny.batches()[0]
+    rows = batch.sparse.rows["hist_0"]
+    for length in (torch.zeros_like(rows.length), torch.where(torch.arange(len(rows.length)) % 2 > 0, rows.length, 0)):
+        empty = replace(rows, length=length)
+        other = replace(batch, sparse=replace(batch.sparse, rows={**batch.sparse.rows, "hist_0": empty}))
+        torch.testing.assert_close(trainer.predict(other), trainer.predict(plain_batch(other)), rtol=1e-6, atol=1e-7)
+        assert trainer.step(other).loss > 0
+    before = trainer.predict(batch)
+    nothing = take(batch, 0, 0)
+    assert trainer.step(nothing).num_samples == 0
+    assert trainer.predict(nothing).shape == (0,)
+    assert torch.equal(trainer.predict(batch), before)
 
 
 @pytest.mark.parametrize("feature", ["hist_0", "hist_1"])
