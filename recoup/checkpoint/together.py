@@ -12,6 +12,7 @@ the training's process group, and restoring needs none of it: a lone rank reads 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from threading import Event
 from time import monotonic, perf_counter, sleep
 from typing import Any, TypeAlias, TypeVar
 
@@ -80,6 +81,7 @@ class FileGather:
         self._world_size = world_size
         self._timeout = timeout_seconds
         self._calls = 0
+        self._given_up = Event()
 
     def __call__(self, text: str) -> list[str]:
         """Return every rank's text.
@@ -95,6 +97,8 @@ class FileGather:
             failed = [rank for rank, name in enumerate(names) if f"{name}{_FAILED}" in found]
             if failed:
                 raise CheckpointError(self._unable(failed[0]))
+            if self._given_up.is_set():
+                raise CheckpointError("the save was given up: a rank was lost while it was written")
             if monotonic() > until:
                 missing = [rank for rank, name in enumerate(names) if name not in found]
                 raise CheckpointError(f"ranks {missing} did not report a save within {self._timeout} s: are they alive")
@@ -103,6 +107,10 @@ class FileGather:
         if call:  # all have passed the call before, so none reads its reports any more
             self._storage.remove(self._name(call - 1, self._rank))
         return texts
+
+    def give_up(self) -> None:
+        """Fail the call in progress, and every later one: somebody who would report is gone."""
+        self._given_up.set()
 
     def _report(self, name: str, text: str) -> None:
         try:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from recoup.checkpoint import TableView
-from recoup.checkpoint.policies import MFU, SCAR, SSU, AdagradChange, RowPolicy, StaleUse
+from recoup.checkpoint.policies import PolicyName, RowPolicy
+from recoup.checkpoint.policies import make_policy as make_row_policy
 from recoup.core import derive_seed
 from recoup.emulate.learner import Rows
-from recoup.emulate.strategy import PolicyName
 from recoup.emulate.training import large_tables
 
 
@@ -21,20 +21,7 @@ def make_policy(name: PolicyName, rows: Mapping[str, Rows], fraction: float, see
     """
     large = large_tables({table: view.weight.shape[0] for table, view in rows.items()})
     views = {table: whole_view(table, rows[table]) for table in rows if table in large}
-    sizes = {table: view.num_rows_total for table, view in views.items()}
-    match name:
-        case "none":
-            return None
-        case "scar":
-            return SCAR(views)
-        case "adagrad_change":
-            return AdagradChange(views)
-        case "stale_use":
-            return StaleUse(sizes)
-        case "mfu":
-            return MFU(sizes)
-        case "ssu":
-            return SSU(sizes, fraction=fraction, seed=derive_seed(seed, "emulate", "ssu"))
+    return make_row_policy(name, views, fraction=fraction, seed=derive_seed(seed, "emulate", "ssu"))
 
 
 def whole_view(name: str, rows: Rows) -> TableView:

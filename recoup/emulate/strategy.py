@@ -1,13 +1,12 @@
 """The strategies compared: how each recovers, what it saves and when, and what that costs on the virtual clock."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
+from recoup.checkpoint.policies import PolicyName
 from recoup.core import ConfigError
 from recoup.emulate.machine import JobTimes
 from recoup.planner import ClusterCosts, optimal_save_interval, save_interval_for_pls, save_interval_for_share
-
-PolicyName: TypeAlias = Literal["none", "scar", "mfu", "ssu", "adagrad_change", "stale_use"]
 
 PRIORITY_FRACTION = 0.125
 """r: the part of the large tables' rows saved each r T_save. Source: CPR (arXiv 2011.02999)."""

@@ -8,6 +8,7 @@ from recoup.model.errors import ModelError
 from recoup.model.fused import fused_lookups
 from recoup.model.lint import check_deduplicated
 from recoup.model.lookup import EmbeddedRows, Lookup, LookupOutput
+from recoup.model.observe import observe_lookups
 from recoup.model.sequence import SequenceAttention
 from recoup.model.target_attention import TargetAttention
 from recoup.model.views import table_views
@@ -30,6 +31,7 @@ __all__ = [
     "check_finite",
     "check_ids",
     "fused_lookups",
+    "observe_lookups",
     "padded_attention",
     "table_views",
     "window_attention",

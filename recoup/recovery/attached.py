@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
-from torch import Tensor, nn
+from torch import Tensor
 from torchrec.distributed.model_parallel import DistributedModelParallel
 
 from recoup.checkpoint import (
@@ -28,7 +27,7 @@ from recoup.checkpoint import (
 )
 from recoup.checkpoint.policies import SAVE_FRACTION, RowPolicy
 from recoup.core import EventLog
-from recoup.model import fused_lookups, table_views
+from recoup.model import observe_lookups, table_views
 from recoup.recovery.errors import RecoveryError
 from recoup.recovery.guard import GuardConfig
 from recoup.recovery.ledger import Ledger
@@ -70,8 +69,7 @@ class Attached:
             store.storage, token[0], rank=self._rank, world_size=self._world_size, timeout_seconds=REPORT_SECONDS
         )
         if policy is not None:
-            for lookup in fused_lookups(model):
-                lookup.register_forward_pre_hook(self._observe, with_kwargs=True)
+            observe_lookups(model, self.views, policy)
 
     def step_done(self, num_samples: int) -> None:
         """Count a step of `num_samples` samples (over all ranks)."""
@@ -181,12 +179,6 @@ class Attached:
             return self.store.start_save(request)
         return start_save_together(self.store, request, rank=self._rank, shards=self._shards, gather=self._gather)
 
-    def _observe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not torch.is_grad_enabled() or self.policy is None:
-            return
-        for table, rows in looked_up(module, args, kwargs, self.views).items():
-            self.policy.observe(table, rows)
-
 
 def attach(
     model: DistributedModelParallel,
@@ -241,23 +233,3 @@ def held_shards(store: CheckpointStore, views: Mapping[str, TableView]) -> tuple
                 f"rank {dist.get_rank()}: make the plan by table, with the owners that the sharding plan names"
             )
     return tuple(held)
-
-
-def looked_up(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], views: Mapping[str, TableView]
-) -> dict[str, Tensor]:
-    """Return the table's row numbers that a call of a fused look-up reads, by table name."""
-    assert isinstance(module, SplitTableBatchedEmbeddingBagsCodegen)
-    indices: Tensor = kwargs["indices"] if "indices" in kwargs else args[0]
-    offsets: Tensor = kwargs["offsets"] if "offsets" in kwargs else args[1]
-    num_features = len(module.feature_table_map)
-    stride = (offsets.numel() - 1) // num_features
-    bounds = [int(offsets[feature * stride]) for feature in range(num_features + 1)]
-    names = {view.weight.data_ptr(): name for name, view in views.items()}
-    result: dict[str, Tensor] = {}
-    for feature, table in enumerate(module.feature_table_map):
-        weight = module.split_embedding_weights()[table]
-        name = names[weight.data_ptr()]
-        rows = indices[bounds[feature] : bounds[feature + 1]].long() + views[name].first_row
-        result[name] = torch.cat([result[name], rows]) if name in result else rows
-    return result

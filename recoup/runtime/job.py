@@ -25,6 +25,9 @@ from recoup.train.saves import RunSaves
 
 SAVED_AT = "saved_at"
 """Key of a checkpoint's plain state: when it was saved, seconds since the epoch."""
+SAVED_POSITION = "saved_position"
+"""Key of a checkpoint's plain state: the position from which a lost shard's samples count as lost: of this save, if it
+is of everything or completes a cycle of priority saves, else of the last such one."""
 
 
 @dataclass(slots=True)
@@ -56,10 +59,12 @@ class LiveJob:
         self.trainer = Trainer(config.model, config.train, batch_schema(table.schema, reader), process_group=group)
         ranks = self.trainer.ranks
         self.reader = SessionReader(table, reader, rank=ranks.rank, world_size=ranks.world_size)
-        self.saves = RunSaves(str(folder / CHECKPOINTS), self.trainer, keep=config.checkpoint.keep, events=self.events)
+        self.saves = RunSaves(str(folder / CHECKPOINTS), self.trainer, config.checkpoint, events=self.events)
         total = max(1, self.reader.steps_left * reader.batch_size * ranks.world_size * config.train.num_epochs)
         self.ledger = Ledger(ranks.world_size, total)
         self.num_samples = 0
+        self.saved_position = 0
+        """Of the newest save of everything or complete cycle; durable once the save in flight is."""
         self.updates = DeferredUpdates(self.trainer.model)
         self.heartbeat = heartbeat
         self.mark: Mark | None = None
@@ -88,7 +93,7 @@ class LiveJob:
                 self._step(batch)
                 if self.finished:
                     break
-        if self.ledger.last_saved(0) != self.num_samples:
+        if self.saves.by_priority or self.ledger.last_saved(0) != self.num_samples:
             self.save()
         self.heartbeat.enter("evaluating", self.trainer.num_steps)
         config = evaluation_reader(self.config, self._table.schema)
@@ -102,16 +107,17 @@ class LiveJob:
     def save(self) -> None:
         """Save everything, all ranks together; the shards' last save is now this position."""
         self.heartbeat.enter("saving", self.trainer.num_steps)
-        self.saves.save(
-            {
-                "run": {"version": 1, "reader": self.reader.state_dict()},
-                POSITION: self.num_samples,
-                SAVED_AT: time.time(),
-            }
-        )
-        self.ledger.saved(self.num_samples)
-        if self.mark is not None:
-            self.mark.ledger = self.ledger.state_dict()
+        self.saves.save(self._extra(self.num_samples))
+        self._durable(self.num_samples)
+
+    def save_rows(self, *, cycle: bool) -> None:
+        """Save the rows that the policy puts first, in the background; `cycle`: with this all had their turn."""
+        self.heartbeat.enter("saving", self.trainer.num_steps)
+        self.saves.settle()
+        self._durable(self.saved_position)
+        if cycle:
+            self.saved_position = self.num_samples
+        self.saves.save_rows(self._extra(self.saved_position))
 
     def finish_step(self, mark: Mark, dense: Mapping[str, Tensor]) -> None:
         """Apply the step that was interrupted here and that another survivor has finished: its mark, its dense part."""
@@ -138,8 +144,23 @@ class LiveJob:
         self.reader.load_state_dict(extra["run"]["reader"])
         self.trainer.load_state_dict(extra["trainer"])
         self.num_samples = int(extra[POSITION])
+        self.saved_position = int(extra[SAVED_POSITION])
         self.updates.discard()
         self.mark = None
+
+    def _extra(self, saved_position: int) -> dict[str, Any]:
+        return {
+            "run": {"version": 1, "reader": self.reader.state_dict()},
+            POSITION: self.num_samples,
+            SAVED_POSITION: saved_position,
+            SAVED_AT: time.time(),
+        }
+
+    def _durable(self, position: int) -> None:
+        self.saved_position = position
+        self.ledger.saved(position)
+        if self.mark is not None:
+            self.mark.ledger = self.ledger.state_dict()
 
     def rows_digest(self) -> str:
         """Return a hash of every local row and its optimizer state."""
@@ -164,9 +185,15 @@ class LiveJob:
         self._make_mark()
         if self.trainer.ranks.rank == 0:
             self.events.emit("step", step=result.step, loss=result.loss, num_samples=result.num_samples)
-        every = self.config.checkpoint.every_steps
-        if every is not None and result.step % every == 0:
-            self.save()
+        match self.saves.due(result.step):
+            case "nothing":
+                pass
+            case "everything":
+                self.save()
+            case "rows":
+                self.save_rows(cycle=False)
+            case "cycle":
+                self.save_rows(cycle=True)
         self.heartbeat.enter("reading", self.trainer.num_steps)
 
     def _make_mark(self) -> None:

@@ -13,6 +13,7 @@ A rank counts as a survivor of the newer generation only if its state is whole: 
 
 import json
 import time
+import uuid
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,9 +21,8 @@ import torch.distributed as dist
 
 from recoup.checkpoint import Manifest
 from recoup.recovery import Decision, FailureNotice, GuardConfig, decide, facts_of
-from recoup.recovery.restore import position_of
 from recoup.runtime.errors import JobError
-from recoup.runtime.job import SAVED_AT, LiveJob, Mark
+from recoup.runtime.job import SAVED_AT, SAVED_POSITION, LiveJob, Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
     job.heartbeat.enter("recovering", job.trainer.num_steps)
     job.saves.store.generation = generation
     ranks = job.trainer.ranks
+    if job.saves.by_priority:
+        job.saves.regroup(ranks.gather(uuid.uuid4().hex)[0])
     reports = ranks.gather(Report(ranks.rank, job.recovered, job.trainer.num_steps))
     survivors = [report for report in reports if report.survivor]
     if not survivors:
@@ -74,6 +76,7 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
         job.trainer.load_dense_state(shared["dense"])
         job.take(Mark(**shared["mark"]))
         job.saves.store.restore(job.trainer.table_views(), manifest=shared["manifest"], shards=[ranks.rank])
+        job.saves.all_saved()
     else:
         _settle(job, shared, behind=ranks.rank in behind)
         before = job.rows_digest() if verify else ""
@@ -84,13 +87,7 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
             raise JobError(f"rank {ranks.rank}: a survivor's rows changed in the recovery of generation {generation}")
         job.events.emit("survivor_verified", generation=generation, digest=before)
     if shared["recovery"] == "partial":
-        job.ledger.load_state_dict(shared["mark"]["ledger"])
-        if failed:
-            # The store knows better than the ledger: a rank may die after the commit and before it is told of it.
-            job.ledger.saved(position_of(shared["manifest"]))
-            job.ledger.lost(failed, job.num_samples)
-        assert job.mark is not None
-        job.mark.ledger = job.ledger.state_dict()
+        _count_loss(job, shared, failed)
     if ranks.rank == leader.rank:
         job.events.emit(
             "recovered",
@@ -101,13 +98,25 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
             recovery=shared["recovery"],
             reason=shared["reason"],
             position=job.num_samples,
-            checkpoint_position=position_of(shared["manifest"]) if shared["manifest"] is not None else None,
+            checkpoint_position=saved_position_of(shared["manifest"]) if shared["manifest"] is not None else None,
             pls_before=shared["pls_before"],
             pls_after=job.ledger.pls,
             agree_seconds=agreed - began,
             restore_seconds=time.perf_counter() - agreed,
         )
     return str(shared["recovery"])
+
+
+def _count_loss(job: LiveJob, shared: dict[str, Any], failed: tuple[int, ...]) -> None:
+    job.ledger.load_state_dict(shared["mark"]["ledger"])
+    if shared["manifest"] is not None:
+        # The store knows better than the ledger: a rank may die after the commit and before it is told of it.
+        job.saved_position = saved_position_of(shared["manifest"])
+        job.ledger.saved(job.saved_position)
+    if failed:
+        job.ledger.lost(failed, job.num_samples)
+    assert job.mark is not None
+    job.mark.ledger = job.ledger.state_dict()
 
 
 def _from_nothing(job: LiveJob, *, resume: bool) -> str:
@@ -132,7 +141,12 @@ def _full(job: LiveJob) -> None:
     extra["trainer"] = job.trainer.state_dict()
     job.restart_from(extra)
     job.ledger.rewound(job.num_samples)
-    job.ledger.saved(job.num_samples)
+    job.ledger.saved(job.saved_position)
+
+
+def saved_position_of(manifest: Manifest) -> int:
+    """Return the position from which a lost shard's samples count as lost when this checkpoint is restored."""
+    return int(json.loads(manifest.extra)[SAVED_POSITION])
 
 
 def _share(job: LiveJob, leader: int, failed: tuple[int, ...], guard: GuardConfig, *, behind: bool) -> dict[str, Any]:
@@ -155,7 +169,7 @@ def _decide(job: LiveJob, failed: tuple[int, ...], guard: GuardConfig, *, behind
             "recovery": "partial",
             "reason": "no shard was lost",
             "pls_before": job.ledger.pls,
-            "manifest": None,
+            "manifest": job.saves.store.latest(),
             "mark": asdict(mark),
             "dense": job.trainer.dense_state() if behind else {},
         }

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ class Run:
         ranks = self.trainer.ranks
         self.reader = SessionReader(self.table, reader, rank=ranks.rank, world_size=ranks.world_size)
         self.events = event_log(folder, ranks.rank)
-        self.saves = RunSaves(str(folder / CHECKPOINTS), self.trainer, keep=config.checkpoint.keep, events=self.events)
+        self.saves = RunSaves(str(folder / CHECKPOINTS), self.trainer, config.checkpoint, events=self.events)
         self._progress = progress
         self._step_seconds: list[float] = []
         self._read_seconds: list[float] = []
@@ -85,6 +86,10 @@ class Run:
     def train(self) -> None:
         """Train to the end: epochs or steps, whichever comes first; save as configured and at the end."""
         saved = self.trainer.num_steps if self.trainer.num_steps else -1
+        if self.saves.by_priority:
+            self.saves.regroup(self.trainer.ranks.gather(uuid.uuid4().hex)[0])
+            if saved < 0:
+                self.save()  # rows are saved as deltas on this
         while self.reader.epoch < self.config.train.num_epochs and not self._enough():
             self._train_epoch()
             if self.config.evaluation.after_epochs:
@@ -118,6 +123,15 @@ class Run:
         """Save the run as it is after the last step."""
         self.saves.save({"run": {"version": 1, "reader": self.reader.state_dict()}})
 
+    def _save_due(self, step: int) -> None:
+        match self.saves.due(step):
+            case "nothing":
+                pass
+            case "everything":
+                self.save()
+            case "rows" | "cycle":
+                self.saves.save_rows({"run": {"version": 1, "reader": self.reader.state_dict()}})
+
     def result(self, metrics: Metrics) -> RunResult:
         """Return what the run came to."""
         losses = tuple(read_losses(self.folder)) if self.trainer.ranks.rank == 0 else ()
@@ -137,7 +151,6 @@ class Run:
 
     def _train_epoch(self) -> None:
         """Train the epoch's batches that are left."""
-        every = self.config.checkpoint.every_steps
         task = f"train epoch {self.reader.epoch + 1}"
         total = self.reader.steps_left
         began = time.perf_counter()
@@ -150,8 +163,7 @@ class Run:
             self._step_seconds.append(trained - read)
             self._emit(result)
             self._progress(task, done, total)
-            if every is not None and result.step % every == 0:
-                self.save()
+            self._save_due(result.step)
             if self._enough():
                 return
             began = time.perf_counter()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from recoup.checkpoint.policies import SAVE_FRACTION, PolicyName
 from recoup.core import ConfigError
 from recoup.model import DLRMConfig
 from recoup.reader import ReaderConfig, SampleRange
@@ -37,9 +38,20 @@ class CheckpointConfig:
     """Save after so many steps; left out: only at the end of every epoch."""
     keep: int = 2
     """Complete checkpoints kept."""
+    policy: PolicyName = "none"
+    """Which rows are saved first. With one, `fraction` of each large table's rows (and the small tables whole) are
+    saved every `fraction` of `every_steps`, in the background; everything is saved at the start and at the end."""
+    fraction: float = SAVE_FRACTION
+    """r of the priority saves."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        if not 0.0 < self.fraction <= 1.0:
+            raise ConfigError(f"expected a fraction in (0, 1], got {self.fraction}")
+        if self.policy != "none" and self.every_steps is None:
+            raise ConfigError(
+                f"expected every_steps with the policy {self.policy!r}, got none: it is the whole interval"
+            )
         if self.every_steps is not None and self.every_steps < 1:
             raise ConfigError(f"expected every_steps >= 1, got {self.every_steps}")
         if self.keep < 1:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)  # three ranks on two cores; a minute when
 
 def run_config(num_epochs=2, every_steps=10):
     return tiny.run_config(
-        table=tiny.table(6000).path,
+        table=str(tiny.table(6000).path),
         model=tiny.model(sequences=()),  # a new process compiles no attention kernels: a tenth of its start
         train=TrainConfig(num_epochs=num_epochs, dense_lr=0.01),
         checkpoint=CheckpointConfig(every_steps=every_steps),
@@ -97,15 +97,21 @@ def check(folder, failures, *, planned, ranks=3):
 def test_twenty_failures_in_one_run_each_rank_a_frozen_one_two_at_once_X01(tmp_path):
     """Kill -9 each rank, freeze one, kill two at once, then kill at random: the job ends with every step trained.
 
-    Survivors are bit-equal across each event, and the ledger equals the count over the events.
+    Survivors are bit-equal across each event, and the ledger equals the count over the events. Rows are saved by
+    priority, in the background: kills meet those saves too.
     """
     kill, stop = signal.SIGKILL, signal.SIGSTOP
     rng = generator(5, "live kills")
     plan = [((0,), kill), ((1,), kill), ((2,), kill), ((1,), stop), ((0, 2), kill)]
     plan += [((int(rng.integers(0, 3)),), kill) for _ in range(15)]
     failures = Failures(tmp_path / "run", plan, gap=3)
-    launch(run_config(num_epochs=3), tmp_path / "run", settings(spares=2), on_poll=failures)
+    saves = CheckpointConfig(every_steps=8, policy="stale_use", fraction=0.25)
+    config = replace(run_config(num_epochs=3), checkpoint=saves)
+    launch(config, tmp_path / "run", settings(spares=2), on_poll=failures)
     check(tmp_path / "run", failures, planned=20)
+    committed = events_of(tmp_path / "run", "checkpoint_committed")
+    assert sum(not event["full"] for event in committed) > 10
+    assert [event["full"] for event in (committed[0], committed[-1])] == [True, True]
     silent = events_of(tmp_path / "run", "rank_silent")
     assert 1 in {event["rank"] for event in silent}
     assert max(event["seconds"] for event in silent) < 5

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from recoup.checkpoint import CheckpointError
-from recoup.core import read_events
+from recoup.core import ConfigError, read_events
 from recoup.reader import ReaderError
-from recoup.train import RunConfig, TrainConfig, TrainError, evaluate, read_losses, train
+from recoup.train import CheckpointConfig, Run, RunConfig, TrainConfig, TrainError, evaluate, read_losses, train
 from tests.train.tiny import model, run_config
 
 
@@ -121,3 +121,43 @@ def test_nan_never_reaches_a_checkpoint_M10(tmp_path):
     for path in (tmp_path / "run/checkpoints").rglob("*.safetensors"):
         for name, tensor in load_file(path).items():
             assert torch.isfinite(tensor.double()).all(), (path, name)
+
+
+@pytest.mark.parametrize("policy", ["mfu", "ssu", "scar", "adagrad_change", "stale_use", "dirty_rows"])
+def test_rows_are_saved_by_priority_in_the_background_and_training_is_the_same(tmp_path, policy):
+    """Everything at the start and at the end, rows in between; the same losses as without; a resume goes on exactly."""
+    config = replace(run_config(), checkpoint=CheckpointConfig(every_steps=8, policy=policy, fraction=0.25))
+    whole = train(run_config(), tmp_path / "whole")
+    assert train(config, tmp_path / "run").losses == whole.losses
+    saves = [e for e in read_events(tmp_path / "run/events.jsonl") if e["event"] == "checkpoint_committed"]
+    assert [save["step"] for save in saves] == [0, *range(2, whole.num_steps + 1, 2), whole.num_steps]
+    assert [save["full"] for save in saves] == [True, *[False] * (len(saves) - 2), True]
+    assert all(0 < save["rows"] < saves[0]["rows"] for save in saves[1:-1])
+    train(stopped_at(config, 7), tmp_path / "stopped")
+    assert train(config, tmp_path / "stopped", resume=True).losses == whole.losses
+
+
+def test_a_policy_needs_an_interval_and_a_fraction_in_range():
+    """A policy without every_steps, or with no fraction, is refused with both values."""
+    with pytest.raises(ConfigError, match="expected every_steps with the policy 'mfu', got none"):
+        CheckpointConfig(policy="mfu")
+    with pytest.raises(ConfigError, match=r"expected a fraction in \(0, 1\], got 0.0"):
+        CheckpointConfig(every_steps=4, policy="mfu", fraction=0.0)
+
+
+def test_a_priority_save_that_fails_stops_the_run_and_keeps_the_older_checkpoint(tmp_path):
+    """A row that is not finite is found while it is written: the run ends, the checkpoint before it is intact."""
+    config = replace(run_config(), checkpoint=CheckpointConfig(every_steps=8, policy="dirty_rows", fraction=0.25))
+    run = Run(config, tmp_path)
+    run.saves.regroup("t")
+    run.save()
+    batch = next(iter(run.reader))
+    run.trainer.step(batch)
+    next(iter(run.trainer.table_views().values())).weight[:] = float("nan")
+    run.saves.save_rows({"run": {}})
+    with pytest.raises(CheckpointError, match="expected finite numbers, got NaN"):
+        run.saves.settle()
+    assert run.saves.store.latest().step == 0
+    run.saves.settle()  # once told, it is over
+    run.reader.close()
+    run.saves.store.close()

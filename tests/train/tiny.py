@@ -83,7 +83,7 @@ def trainer(model_config=None, **overrides):
 def run_config(**overrides):
     """Return a run of two epochs, saved every third step."""
     settings = {
-        "table": table().path,
+        "table": str(table().path),
         "reader": reader_config(samples=SampleRange(to_fraction=0.8)),
         "model": model(),
         "train": TrainConfig(num_epochs=2, dense_lr=0.01),

@@ -5,6 +5,7 @@ from recoup.checkpoint.policies.choose import priority_rows
 from recoup.checkpoint.policies.contract import SAVE_FRACTION, RowPolicy
 from recoup.checkpoint.policies.dirty import DirtyRows
 from recoup.checkpoint.policies.large_tables import large_tables
+from recoup.checkpoint.policies.make import PolicyName, make_policy
 from recoup.checkpoint.policies.mfu import MFU
 from recoup.checkpoint.policies.scar import SCAR
 from recoup.checkpoint.policies.ssu import SSU
@@ -17,8 +18,10 @@ __all__ = [
     "SSU",
     "AdagradChange",
     "DirtyRows",
+    "PolicyName",
     "RowPolicy",
     "StaleUse",
     "large_tables",
+    "make_policy",
     "priority_rows",
 ]
