@@ -32,6 +32,8 @@ class Border:
         lasts = [compute.max(batch.column(column)).as_py() for batch in table.iter_samples([column])]
         self.time = 1 + max((last for last in lasts if last is not None), default=-(2**62))
         """Appended samples are of this time (ms) or later."""
+        self.num_bytes = table.expanded_bytes() if earlier else 0
+        """About what the table's samples take in the spool."""
         self.num_early = 0
         self._early: list[pa.RecordBatch] = []
 

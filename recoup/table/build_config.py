@@ -28,13 +28,13 @@ class BuildConfig:
     """Of the session sampling."""
     memory_bytes: int = 384_000_000
     """Memory of a sort; what does not fit goes to disk beside the table."""
-    num_buckets: int = 64
-    """Key buckets; the table does not depend on it. One of 64 of a 14 GB log is 220 MB: sorted in memory."""
+    num_buckets: int | None = None
+    """Key buckets; the table does not depend on it. None = so many that two are encoded at a time within the memory."""
     writer: WriterConfig = field(default_factory=WriterConfig)
 
     def __post_init__(self) -> None:
         """Check the sampling, the memory and the buckets."""
-        if self.num_buckets < 1:
+        if self.num_buckets is not None and self.num_buckets < 1:
             raise ConfigError(f"num_buckets: expected at least 1, got {self.num_buckets}")
         if not 0.0 < self.sample_sessions <= 1.0:
             raise ConfigError(f"sample_sessions: expected a share in (0, 1], got {self.sample_sessions}")

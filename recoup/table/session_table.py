@@ -119,12 +119,17 @@ class SessionTable:
         sync_folder(path.parent)
         return path.stat().st_size
 
+    def expanded_bytes(self) -> int:
+        """Return about how many bytes all samples take as rows, by those of the first sessions."""
+        first = next(self.iter_samples(), None)
+        return 0 if first is None or not first.num_rows else first.nbytes * self.num_samples // first.num_rows
+
     def _in_time_order(self, path: Path, memory_bytes: int) -> Iterator[pa.RecordBatch]:
         schema, time = self.schema, self.schema.time
         sample = TimeSample()
         for batch in self.iter_samples([time]):
             sample.add(batch, time)
-        num_ranges = 1 + self._expanded_bytes() // max(1, memory_bytes // 8)
+        num_ranges = 1 + self.expanded_bytes() // max(1, memory_bytes // 8)
         bounds = np.array(sample.bounds(num_ranges), dtype=np.int64)
 
         def range_of(batch: pa.RecordBatch) -> IntArray:
@@ -139,11 +144,6 @@ class SessionTable:
                 yield from table.take(sort_indices(table, [time, schema.key])).to_batches(max_chunksize=8192)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _expanded_bytes(self) -> int:
-        """Return about how many bytes all samples take as rows, by those of the first sessions."""
-        first = next(self.iter_samples(), None)
-        return 0 if first is None or not first.num_rows else first.nbytes * self.num_samples // first.num_rows
 
 
 def open_table(path: Path | str) -> SessionTable:

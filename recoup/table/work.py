@@ -31,6 +31,8 @@ from recoup.table.writer import TableWriter
 STATE = "state.json"
 """Says that the spool is complete, and what it was made from; finished runs and parts stand beside it."""
 _SPOOL_BYTES = 64_000_000  # a log smaller than this is never spilled
+_LEAST_BUCKETS, _MOST_BUCKETS = 64, 1024  # one open file each while the log is read
+_BUCKETS_HELD = 5  # what encoding two buckets holds at once: their samples, the sorted copies, encoded bytes
 
 
 class BuildWork:
@@ -45,13 +47,16 @@ class BuildWork:
         self._config = config
         self._border = border
         self._fingerprint = _fingerprint(source, config)
-        memory = min(_SPOOL_BYTES, config.memory_bytes // 4)
-        self._spool = Spool(self._folder, sample_schema(source.schema), config.num_buckets, memory_bytes=memory)
         self._committed = read_manifest(path).generation if (path / MANIFEST).exists() else -1
         self.generation = self._committed + 1
         self._state = self._load() if resume else None
+        self._disk = 0
         if self._state is None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._disk = disk_needed(source) + (0 if border is None else border.num_bytes)
+        num_buckets = self._num_buckets() if self._state is None else len(self._state["bytes"])
+        memory = min(_SPOOL_BYTES, config.memory_bytes // 4)
+        self._spool = Spool(self._folder, sample_schema(source.schema), num_buckets, memory_bytes=memory)
 
     @property
     def is_committed(self) -> bool:
@@ -79,12 +84,12 @@ class BuildWork:
         )
         runs: list[Run] = []
         # Two buckets at a time where both fit: encoded bytes, their sorted copy and the samples are about five buckets.
-        workers = 2 if int(self._spool.bytes.max(initial=0)) * 5 <= config.memory_bytes else 1
+        workers = 2 if int(self._spool.bytes.max(initial=0)) * _BUCKETS_HELD <= config.memory_bytes else 1
         with ThreadPoolExecutor(workers) as pool:
             try:
-                for run in pool.map(partial(self._run, encoding), range(config.num_buckets)):
+                for run in pool.map(partial(self._run, encoding), range(self._spool.num_buckets)):
                     runs.append(run)
-                    progress("encode sessions", len(runs), config.num_buckets)
+                    progress("encode sessions", len(runs), self._spool.num_buckets)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -130,6 +135,12 @@ class BuildWork:
         ]
         return tuple(parts) if all(whole) else ()
 
+    def _num_buckets(self) -> int:
+        if self._config.num_buckets is not None:
+            return self._config.num_buckets
+        wanted = self._disk * _BUCKETS_HELD // self._config.memory_bytes
+        return min(max(wanted + wanted // 4, _LEAST_BUCKETS), _MOST_BUCKETS)  # keys are not spread quite evenly
+
     def _run(self, encoding: Encoding, bucket: int) -> Run:
         path = self._folder / f"run-{bucket:04d}.arrow"
         if path.exists():
@@ -141,12 +152,12 @@ class BuildWork:
 
     def _fill(self, progress: Progress) -> None:
         schema, config = self._source.schema, self._config
-        check_disk(self._path, disk_needed(self._source))
+        check_disk(self._path, self._disk)
         arrivals = LatenessFilter(schema.time, config.sessions.lateness)
         border = self._border
 
         def bucket_of(batch: pa.RecordBatch) -> IntArray:
-            return (key_hashes(batch.column(schema.key)) % np.uint64(config.num_buckets)).astype(np.int64)
+            return (key_hashes(batch.column(schema.key)) % np.uint64(self._spool.num_buckets)).astype(np.int64)
 
         samples = arrivals.on_time(ahead(self._source.batches(progress=progress), 2))
         self._spool.fill(samples if border is None else border.joined(samples, schema), bucket_of)
