@@ -27,7 +27,7 @@ def read_plain_rows(
     path: Path, features: Sequence[str], dense: Sequence[str], label: str, batch_size: int
 ) -> Iterator[PlainRows]:
     """Yield the file's samples in file order; the last batch may be smaller."""
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
         for batch in file.iter_batches(batch_size=batch_size, columns=[*features, *dense, label]):
             yield _to_batch(batch, features, dense, label)
 

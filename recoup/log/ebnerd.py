@@ -81,7 +81,7 @@ def open_ebnerd(config: EbnerdLog) -> FileLog:
     def read(request: Request) -> Iterator[Piece]:
         total = file_bytes(request.path)
         done = 0
-        with pq.ParquetFile(request.path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(request.path, pre_buffer=False, page_checksum_verification=True) as file:
             absent = [name for name in _BEHAVIORS if name not in file.schema_arrow.names]
             if absent:
                 raise LogError(f"expected column '{absent[0]}', got {file.schema_arrow.names} (file '{request.path}')")

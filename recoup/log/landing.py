@@ -98,7 +98,7 @@ def open_landed(config: LandedLog) -> FileLog:
 def _read(request: Request) -> Iterator[Piece]:
     total = file_bytes(request.path)
     done = 0
-    with pq.ParquetFile(request.path, page_checksum_verification=True) as file:
+    with pq.ParquetFile(request.path, pre_buffer=False, page_checksum_verification=True) as file:
         for batch in file.iter_batches(request.batch_samples, columns=list(request.columns), use_threads=False):
             done += batch.num_rows
             yield Piece(batch, total * done // file.metadata.num_rows)

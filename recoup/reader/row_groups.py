@@ -126,7 +126,7 @@ def _first_session(whole: Sequence[RowGroupSlice], paths: Sequence[str], bound: 
 def _counts(piece: RowGroupSlice, paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     path = paths[piece.part]
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             table = file.read_row_group(piece.row_group, columns=["num_samples", "chunk"], use_threads=False)
     except (OSError, pa.ArrowException) as err:
         raise ReaderError(f"expected a readable table part at {path}, got: {str(err).splitlines()[0]}") from err
