@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import psutil
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pytest
 
 from recoup.log import ParquetLog, SyntheticLog, open_log
 from recoup.log.synthetic import SyntheticGroup
+from recoup.schema import SparseFeature
 from recoup.table import (
     BuildConfig,
     HistoryFeature,
@@ -27,6 +30,8 @@ from recoup.table import (
 )
 from recoup.table.spark import SparkBuild, build_table_on_spark
 from recoup.table.verify import verify_table
+from tests.table.oracles import batch_of, sessions_of
+from tests.table.test_build import SCHEMA
 
 pytestmark = pytest.mark.timeout(400)  # a JVM and its Python workers, on two cores
 SPARK = SparkBuild(master="local[2,4]", shuffle_partitions=3, parts=2, options={"spark.driver.memory": "1g"})
@@ -154,6 +159,34 @@ def test_spark_appends_what_the_embedded_engine_appends(tmp_path):
     assert counts[0].repeated + counts[0].late == 100
     with pytest.raises(TableError, match="engine embedded"):
         build_table_on_spark(second, tmp_path / "table", CONFIG, SPARK, mode="append")
+
+
+def test_sessions_of_both_engines_are_the_oracles_whatever_the_order_L05_L06(tmp_path):
+    """Law 3, three hundred users' random logs in one: shuffled, a third of them replayed, on 3 and on 7 partitions."""
+    schema = replace(SCHEMA, sparse=(SparseFeature(name="f", group="g"),))
+    rule = SessionRule(gap=timedelta(minutes=30), max_session_samples=5, max_session_age=timedelta(hours=2))
+    random = Random(8)
+    logged = []
+    for user in range(300):
+        clock = 1_700_000_000_000
+        for number in range(random.randrange(1, 14)):
+            clock += random.choice([0, 1, 60_000, 1_800_000, 1_800_001, 7_200_000])
+            event = f"{user}-{number}"
+            logged.append({"user": user, "time": clock, "event": event, "click": 0.0, "f": [random.randrange(3)]})
+    replayed = [*logged, *random.sample(logged, len(logged) // 3)]
+    random.shuffle(replayed)
+    (tmp_path / "log").mkdir()
+    pq.write_table(pa.Table.from_batches([batch_of(replayed, schema)]), tmp_path / "log" / "part-0.parquet")
+    log = ParquetLog(path=str(tmp_path / "log"), schema=schema)
+    expected = [[sample["event"] for sample in session] for session in sessions_of(logged, schema, rule)]
+    config = BuildConfig(sessions=rule)
+    build_table_on_spark(log, tmp_path / "three", config, SPARK)
+    build_table_on_spark(log, tmp_path / "seven", config, replace(SPARK, shuffle_partitions=7, parts=3))
+    build_table(open_log(log), tmp_path / "embedded", config)
+    for name in ("three", "seven", "embedded"):
+        found = [row["event_id"] for row in rows(tmp_path / name).to_pylist()]
+        assert sorted(found) == sorted(expected)
+        assert open_table(tmp_path / name).manifest.counts.repeated == len(logged) // 3
 
 
 def test_spark_refuses_what_it_cannot_do(tmp_path):
