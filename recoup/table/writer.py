@@ -1,9 +1,10 @@
 """Write rows as Parquet parts: zstd, page checksums, row groups of whole rows capped in bytes.
 
-Encodings are chosen for decoding speed at equal or smaller size, measured on the recd-like log with pyarrow 26: IDs
-BYTE_STREAM_SPLIT (7 ns an ID against 13.5 for PLAIN, both 2.77 bytes: zstd then skips the zero bytes and entropy-codes
-little else); columns of few distinct numbers (lengths, inverses, labels, counts, IDs of a category) by dictionary (0.39
-bytes against 0.56 delta-packed; counts 0.67 against 1.01 PLAIN); other small integers delta-packed, floats byte-split.
+Encodings are chosen by measure, on the recd-like log with pyarrow 26. IDs and floats take BYTE_STREAM_SPLIT (7 ns an ID
+against 13.5 for PLAIN, both 2.77 bytes: zstd then skips the zero bytes and entropy-codes little else) or a dictionary,
+whichever is smaller in a part's first row group: a dictionary halves what IDs of few distinct values take, and costs
+more than it saves where most IDs come once. Lengths, starts and inverses take a dictionary where they repeat (0.39 bytes
+against 0.56 delta-packed), deltas else.
 
 A part is written under a hidden temporary name, flushed, and renamed; the manifest names it later.
 """
@@ -28,7 +29,7 @@ DICTIONARY = "dictionary"
 DELTA = "DELTA_BINARY_PACKED"
 BYTE_SPLIT = "BYTE_STREAM_SPLIT"
 _FILLING = 16  # rows come in pieces of a sixteenth of a row group, so that groups fill up to near their limit
-_JUDGED = 65_536  # numbers looked at to judge a column
+_JUDGED = 65_536  # numbers looked at to judge a column of places
 _REPEATS = 8  # mean uses of a number from which on a dictionary is taken: below, its entries outweigh what they save
 
 
@@ -93,7 +94,8 @@ class TableWriter:
         self._flush()
         if self._open is None and not self._parts:
             empty = pa.RecordBatch.from_pylist([], schema=self._schema)
-            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, empty)
+            rows = pa.Table.from_batches([empty])
+            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, rows)
         self._close_part()
         sync_folder(self._folder)
         return tuple(self._parts)
@@ -105,9 +107,10 @@ class TableWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
+        rows = pa.Table.from_batches(self._waiting, self._schema)
         if self._open is None:
-            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, self._waiting[0])
-        self._open.write(pa.Table.from_batches(self._waiting, self._schema))
+            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, rows)
+        self._open.write(rows)
         self._waiting.clear()
         self._waiting_bytes = 0
         if self._open.bytes >= self._config.part_bytes:
@@ -120,12 +123,12 @@ class TableWriter:
 
 
 class _OpenPart:
-    def __init__(self, folder: Path, name: str, schema: pa.Schema, config: WriterConfig, first: pa.RecordBatch) -> None:
+    def __init__(self, folder: Path, name: str, schema: pa.Schema, config: WriterConfig, first: pa.Table) -> None:
         self._name = name
         self._path = folder / name
         self._path.parent.mkdir(exist_ok=True)
         self._temporary = temporary_path(self._path)
-        encodings = _encodings(schema, first)
+        encodings = _encodings(schema, first, config.compression_level)
         self._writer = pq.ParquetWriter(
             self._temporary,
             schema,
@@ -184,21 +187,48 @@ def _pieces(rows: pa.RecordBatch, limit: int) -> Iterable[pa.RecordBatch]:
     return [*_pieces(rows.slice(0, half), limit), *_pieces(rows.slice(half), limit)]
 
 
-def _encodings(schema: pa.Schema, first: pa.RecordBatch) -> dict[str, str]:
-    """Return the encoding of every column that is not left PLAIN, judged by the first rows of a part."""
+def _encodings(schema: pa.Schema, first: pa.Table, level: int) -> dict[str, str]:
+    """Return the encoding of every column that is not left PLAIN, judged by the first row group of a part.
+
+    Lengths and places (int32) go by how often they repeat, since a dictionary is read faster than deltas; IDs and
+    floats go by size. Cost: each column of IDs or floats is encoded twice more, once a part.
+    """
     encodings = {START: DELTA, CHUNK: DELTA, NUM_SAMPLES: DELTA, f"{TIME}.list.element": DELTA}
     for name in schema.names:
         kind = schema.field(name).type
         if name == TIME or not pa.types.is_list(kind) or pa.types.is_string(kind.value_type):
             continue
-        if _few_distinct(first.column(name)):
-            encodings[f"{name}.list.element"] = DICTIONARY
+        numbers = _numbers(first.column(name))
+        if kind.value_type == pa.int32():
+            encodings[f"{name}.list.element"] = DICTIONARY if _few_distinct(numbers) else DELTA
         else:
-            encodings[f"{name}.list.element"] = DELTA if kind.value_type == pa.int32() else BYTE_SPLIT
+            encodings[f"{name}.list.element"] = min(BYTE_SPLIT, DICTIONARY, key=lambda e: _written(numbers, e, level))
     return encodings
 
 
-def _few_distinct(lists: pa.Array) -> bool:
-    """Return whether the numbers in `lists` repeat so often that a dictionary is small beside them."""
-    numbers = lists.flatten().to_numpy()[:_JUDGED]
-    return np.unique(numbers).size * _REPEATS <= numbers.size
+def _numbers(lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the numbers in `lists`, of all its rows."""
+    return pa.chunked_array([chunk.flatten() for chunk in lists.chunks], lists.type.value_type)
+
+
+def _few_distinct(numbers: pa.ChunkedArray) -> bool:
+    """Return whether the first of `numbers` repeat so often that a dictionary is small beside them."""
+    judged = numbers.slice(0, _JUDGED).to_numpy()
+    return np.unique(judged).size * _REPEATS <= judged.size
+
+
+def _written(numbers: pa.ChunkedArray, encoding: str, level: int) -> int:
+    """Return the bytes of `numbers` in this encoding, compressed; of equal sizes the first asked for is taken."""
+    file = pa.BufferOutputStream()
+    by_dictionary = encoding == DICTIONARY
+    pq.write_table(
+        pa.table({"numbers": numbers}),
+        file,
+        row_group_size=max(1, len(numbers)),
+        compression="zstd",
+        compression_level=level,
+        use_dictionary=by_dictionary,
+        column_encoding=None if by_dictionary else {"numbers": encoding},
+        write_statistics=False,
+    )
+    return file.tell()
