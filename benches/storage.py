@@ -1,9 +1,9 @@
 """How many bytes does a log take: as rows in time order, as rows clustered by session, as a session table?
 
-Rows are what a peer would write: zstd Parquet of the same level, dictionary on or off, whichever is smaller for the
-whole file. `ratio_vs_interleaved` is rows in time order over the table (RecD's claim is 3.71x); it is the product of
-what clustering alone gains and of `ratio_vs_clustered`, what encoding each repeat once gains on top. All three hold the
-same samples; that is asserted first.
+Rows are what a peer would write: zstd Parquet of the same level, and for every column the smallest of plain, dictionary
+and split bytes over the whole file (the table chooses by column too). `ratio_vs_interleaved` is rows in time order over
+the table (RecD's claim is 3.71x); it is the product of what clustering alone gains and of `ratio_vs_clustered`, what
+encoding each repeat once gains on top. All three hold the same samples; that is asserted first.
 
     python -m benches.storage [--quick] [--samples N]
 """
@@ -34,13 +34,13 @@ ROW_GROUP = 65_536  # larger ones compress no better
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of the same samples in three forms, and with which dictionary setting rows were smaller."""
+    """Bytes of the same samples in three forms, and how many columns of the rows were smallest in which encoding."""
 
     samples: int
     interleaved: int
     clustered: int
     table: int
-    dictionary: dict[str, bool]
+    encodings: dict[str, dict[str, int]]
 
     @property
     def ratio_vs_interleaved(self) -> float:
@@ -108,26 +108,32 @@ def measure(source: LogSource, config: BuildConfig, folder: Path) -> Sizes:
         interleaved = write_rows(source.batches(), table, folder)
     clustered = write_rows(table.iter_samples(), table, folder)
     assert interleaved.digest == clustered.digest, "the same samples"
-    dictionary = {"time": interleaved.dictionary, "session": clustered.dictionary}
-    return Sizes(table.num_samples, interleaved.bytes, clustered.bytes, table.num_bytes, dictionary)
+    encodings = {"time": interleaved.encodings, "session": clustered.encodings}
+    return Sizes(table.num_samples, interleaved.bytes, clustered.bytes, table.num_bytes, encodings)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What samples take as rows: the smaller of dictionary on and off; and a digest of their multiset."""
+    """What samples take as rows, each column in its smallest encoding; and a digest of their multiset."""
 
     bytes: int
-    dictionary: bool
+    encodings: dict[str, int]
     digest: int
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], table: SessionTable, folder: Path) -> Rows:
-    """Write the samples with and without dictionary, side by side."""
+    """Write the samples in each encoding, side by side; weigh the file that has every column in its smallest one."""
     schema = sample_schema(table.schema)
-    paths = [folder / "plain.parquet", folder / "dictionary.parquet"]
+    split = {_leaf(field): "BYTE_STREAM_SPLIT" for field in schema if not pa.types.is_string(field.type)}
+    options: dict[str, dict[str, object]] = {
+        "plain": {"use_dictionary": False},
+        "dictionary": {"use_dictionary": True},
+        "split": {"use_dictionary": False, "column_encoding": split},
+    }
+    paths = {name: folder / f"{name}.parquet" for name in options}
     writers = [
-        pq.ParquetWriter(path, schema, compression="zstd", compression_level=LEVEL, use_dictionary=number == 1)
-        for number, path in enumerate(paths)
+        pq.ParquetWriter(paths[name], schema, compression="zstd", compression_level=LEVEL, **chosen)
+        for name, chosen in options.items()
     ]
     digest = 0
     with ThreadPoolExecutor(2) as pool:
@@ -136,8 +142,24 @@ def write_rows(batches: Iterable[pa.RecordBatch], table: SessionTable, folder: P
             digest += sum(sample_digests(batch, table.schema) for batch in rows.to_batches())
     for writer in writers:
         writer.close()
-    plain, dictionary = (path.stat().st_size for path in paths)
-    return Rows(min(plain, dictionary), dictionary < plain, digest % 2**64)
+    sizes = {name: column_bytes(path) for name, path in paths.items()}
+    best = [min(sizes, key=lambda name, i=i: sizes[name][i]) for i in range(len(sizes["plain"]))]
+    footer = min(path.stat().st_size - int(sizes[name].sum()) for name, path in paths.items())
+    num_bytes = footer + sum(int(sizes[name][i]) for i, name in enumerate(best))
+    return Rows(num_bytes, {name: best.count(name) for name in options}, digest % 2**64)
+
+
+def _leaf(field: pa.Field) -> str:
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+
+
+def column_bytes(path: Path) -> np.ndarray:
+    """Return the compressed bytes of each column of a file."""
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return np.array(
+        [sum(group.column(i).total_compressed_size for group in groups) for i in range(metadata.num_columns)]
+    )
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -183,7 +205,7 @@ def show(title: str, sizes: Sizes) -> None:
         print(
             f"  {name:28}{size / 1e6:>10.2f} MB{per_sample:>10.1f} bytes a sample{size / sizes.table:>8.2f}x the table"
         )
-    print(f"  dictionary smaller for rows: {sizes.dictionary}")
+    print(f"  columns of the rows by smallest encoding: {sizes.encodings}")
 
 
 if __name__ == "__main__":
