@@ -3,8 +3,8 @@
 Encodings are chosen by measure, on the recd-like log with pyarrow 26. IDs and floats take BYTE_STREAM_SPLIT (7 ns an ID
 against 13.5 for PLAIN, both 2.77 bytes: zstd then skips the zero bytes and entropy-codes little else) or a dictionary,
 whichever is smaller in a part's first row group: a dictionary halves what IDs of few distinct values take, and costs
-more than it saves where most IDs come once. Lengths, starts and inverses take a dictionary where they repeat (0.39 bytes
-against 0.56 delta-packed), deltas else.
+more than it saves where most IDs come once. Lengths, starts and inverses take a dictionary where they repeat (0.39
+bytes against 0.56 delta-packed), deltas else.
 
 A part is written under a hidden temporary name, flushed, and renamed; the manifest names it later.
 """
