@@ -7,7 +7,7 @@ from recoup.checkpoint.requests import PendingSave, Restored, SaveRequest, Snaps
 from recoup.checkpoint.snapshot import RowsCopy
 from recoup.checkpoint.storage import Storage
 from recoup.checkpoint.store import CheckpointStore
-from recoup.checkpoint.together import FileGather, Gather, save_together, start_save_together
+from recoup.checkpoint.together import FileGather, Gather, remove_reports, save_together, start_save_together
 from recoup.checkpoint.views import TableView
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "StoreConfig",
     "TableFacts",
     "TableView",
+    "remove_reports",
     "save_together",
     "start_save_together",
 ]

@@ -126,6 +126,13 @@ class FileGather:
         return f"reports/{self._token}-c{call:08d}-r{rank:04d}"
 
 
+def remove_reports(storage: Storage, *, keep: str) -> None:
+    """Remove the reports of saves that were given up: all but those under the token `keep`."""
+    for name in storage.sizes("reports"):
+        if not name.startswith(f"reports/{keep}-"):
+            storage.remove(name)
+
+
 def _snapshot(store: CheckpointStore, request: SaveRequest, shards: Sequence[int]) -> Snapshot | CheckpointError:
     """Return the copy, or why there is none: the others must hear of it, or they would wait for this rank."""
     try:

@@ -1,6 +1,7 @@
 """One rank's part of a run that outlives its ranks: trainer, reader, saves, ledger; every step whole or not at all."""
 
 import hashlib
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from recoup.checkpoint import Manifest
 from recoup.core import EventLog, State
 from recoup.jagged import Batch
 from recoup.reader import SessionReader
@@ -28,6 +30,8 @@ SAVED_AT = "saved_at"
 SAVED_POSITION = "saved_position"
 """Key of a checkpoint's plain state: the position from which a lost shard's samples count as lost: of this save, if it
 is of everything or completes a cycle of priority saves, else of the last such one."""
+SAVES_SINCE = "saves_since"
+"""Key of a checkpoint's plain state: priority saves since then, this one included; given up ones are not there."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,8 @@ class LiveJob:
         self.num_samples = 0
         self.saved_position = 0
         """Of the newest save of everything or complete cycle; durable once the save in flight is."""
+        self.saves_since = 0
+        """Priority saves since then."""
         self.updates = DeferredUpdates(self.trainer.model)
         self.heartbeat = heartbeat
         self.mark: Mark | None = None
@@ -107,17 +113,26 @@ class LiveJob:
     def save(self) -> None:
         """Save everything, all ranks together; the shards' last save is now this position."""
         self.heartbeat.enter("saving", self.trainer.num_steps)
-        self.saves.save(self._extra(self.num_samples))
-        self._durable(self.num_samples)
+        self.saved_position, self.saves_since = self.num_samples, 0
+        self.saves.save(self._extra())
+        self._durable()
 
-    def save_rows(self, *, cycle: bool) -> None:
-        """Save the rows that the policy puts first, in the background; `cycle`: with this all had their turn."""
+    def save_rows(self) -> None:
+        """Save the rows that the policy puts first, in the background; 1 / r such saves count as one of everything."""
         self.heartbeat.enter("saving", self.trainer.num_steps)
         self.saves.settle()
-        self._durable(self.saved_position)
-        if cycle:
-            self.saved_position = self.num_samples
-        self.saves.save_rows(self._extra(self.saved_position))
+        self._durable()
+        self.saves_since += 1
+        if self.saves_since == self.saves.saves_a_cycle:
+            self.saved_position, self.saves_since = self.num_samples, 0
+        self.saves.save_rows(self._extra())
+
+    def go_on_from(self, manifest: Manifest) -> None:
+        """Take note that a checkpoint is the newest that counts; a survivor's rows are in it and go on from it."""
+        extra = json.loads(manifest.extra)
+        self.saved_position, self.saves_since = int(extra[SAVED_POSITION]), int(extra[SAVES_SINCE])
+        self.saves.store.go_on_from(manifest, range(manifest.plan.num_shards))
+        self.ledger.saved(self.saved_position)
 
     def finish_step(self, mark: Mark, dense: Mapping[str, Tensor]) -> None:
         """Apply the step that was interrupted here and that another survivor has finished: its mark, its dense part."""
@@ -144,21 +159,21 @@ class LiveJob:
         self.reader.load_state_dict(extra["run"]["reader"])
         self.trainer.load_state_dict(extra["trainer"])
         self.num_samples = int(extra[POSITION])
-        self.saved_position = int(extra[SAVED_POSITION])
+        self.saved_position, self.saves_since = int(extra[SAVED_POSITION]), int(extra[SAVES_SINCE])
         self.updates.discard()
         self.mark = None
 
-    def _extra(self, saved_position: int) -> dict[str, Any]:
+    def _extra(self) -> dict[str, Any]:
         return {
             "run": {"version": 1, "reader": self.reader.state_dict()},
             POSITION: self.num_samples,
-            SAVED_POSITION: saved_position,
+            SAVED_POSITION: self.saved_position,
+            SAVES_SINCE: self.saves_since,
             SAVED_AT: time.time(),
         }
 
-    def _durable(self, position: int) -> None:
-        self.saved_position = position
-        self.ledger.saved(position)
+    def _durable(self) -> None:
+        self.ledger.saved(self.saved_position)
         if self.mark is not None:
             self.mark.ledger = self.ledger.state_dict()
 
@@ -191,9 +206,7 @@ class LiveJob:
             case "everything":
                 self.save()
             case "rows":
-                self.save_rows(cycle=False)
-            case "cycle":
-                self.save_rows(cycle=True)
+                self.save_rows()
         self.heartbeat.enter("reading", self.trainer.num_steps)
 
     def _make_mark(self) -> None:

@@ -110,9 +110,8 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
 def _count_loss(job: LiveJob, shared: dict[str, Any], failed: tuple[int, ...]) -> None:
     job.ledger.load_state_dict(shared["mark"]["ledger"])
     if shared["manifest"] is not None:
-        # The store knows better than the ledger: a rank may die after the commit and before it is told of it.
-        job.saved_position = saved_position_of(shared["manifest"])
-        job.ledger.saved(job.saved_position)
+        # The store knows better than the ranks: one may die after the commit and before the others hear of it.
+        job.go_on_from(shared["manifest"])
     if failed:
         job.ledger.lost(failed, job.num_samples)
     assert job.mark is not None

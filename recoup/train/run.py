@@ -129,7 +129,7 @@ class Run:
                 pass
             case "everything":
                 self.save()
-            case "rows" | "cycle":
+            case "rows":
                 self.saves.save_rows({"run": {"version": 1, "reader": self.reader.state_dict()}})
 
     def result(self, metrics: Metrics) -> RunResult:

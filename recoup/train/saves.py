@@ -21,6 +21,7 @@ from recoup.checkpoint import (
     SaveRequest,
     ShardPlan,
     StoreConfig,
+    remove_reports,
     save_together,
     start_save_together,
 )
@@ -69,20 +70,19 @@ class RunSaves:
         """Whether rows are saved by a policy between saves of everything."""
         return self._policy is not None
 
-    def due(self, step: int) -> Literal["nothing", "rows", "cycle", "everything"]:
-        """Return what to save after `step`: rows by priority, rows that complete a cycle of 1 / r saves, or everything.
+    @property
+    def saves_a_cycle(self) -> int:
+        """How many saves of rows count as one save of everything: 1 / r, as in the paper (CPR, arXiv 2011.02999)."""
+        return max(1, round(1 / self._config.fraction))
 
-        A complete cycle counts as one save of everything, as in the paper (CPR, arXiv 2011.02999).
-        """
+    def due(self, step: int) -> Literal["nothing", "rows", "everything"]:
+        """Return what to save after `step`: rows by priority, or everything."""
         every = self._config.every_steps
         if every is None or step == 0:
             return "nothing"
         if self._policy is None:
-            return "everything" if step % every == 0 else "nothing"
-        part = max(1, round(every * self._config.fraction))
-        if step % part:
-            return "nothing"
-        return "rows" if (step // part) % max(1, round(every / part)) else "cycle"
+            return "nothing" if step % every else "everything"
+        return "nothing" if step % max(1, round(every * self._config.fraction)) else "rows"
 
     def regroup(self, token: str) -> None:
         """Let the ranks meet under a new token, the same on all of them; a save in flight is given up.
@@ -94,6 +94,8 @@ class RunSaves:
         if self._pending is not None:
             self._outcome(self._pending)
         ranks = self._trainer.ranks
+        if ranks.rank == 0:
+            remove_reports(self._store.storage, keep=token)
         self._gather = FileGather(
             self._store.storage, token, rank=ranks.rank, world_size=ranks.world_size, timeout_seconds=_REPORT_SECONDS
         )

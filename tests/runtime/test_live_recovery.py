@@ -112,6 +112,8 @@ def test_twenty_failures_in_one_run_each_rank_a_frozen_one_two_at_once_X01(tmp_p
     committed = events_of(tmp_path / "run", "checkpoint_committed")
     assert sum(not event["full"] for event in committed) > 10
     assert [event["full"] for event in (committed[0], committed[-1])] == [True, True]
+    reports = {path.name.partition("-")[0] for path in (tmp_path / "run" / "checkpoints" / "reports").iterdir()}
+    assert len(reports) <= 1, "reports of saves that were given up are removed"
     silent = events_of(tmp_path / "run", "rank_silent")
     assert 1 in {event["rank"] for event in silent}
     assert max(event["seconds"] for event in silent) < 5
