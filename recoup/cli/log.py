@@ -13,7 +13,12 @@ log = typer.Typer(
     no_args_is_help=True,
 )
 
-Config = Annotated[Path, typer.Argument(help="TOML file with a 'log' table; its 'kind' names the format.")]
+Config = Annotated[
+    Path,
+    typer.Argument(
+        help="TOML file with a 'log' table, whose 'kind' names the format; a 'build' table may stand beside it."
+    ),
+]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override: key.path=value, such as log.path=data/train.txt.")
 ]
@@ -85,7 +90,7 @@ def convert(
     settings, source = _open(config, overrides)
     options = ConvertOptions(overwrite=overwrite, resume=resume, part_samples=part_samples)
     with progress_bars() as progress:
-        done = convert_log(source, to_table(settings), target, options, progress)
+        done = convert_log(source, {"log": to_table(settings.log)}, target, options, progress)
     typer.echo(f"{done.num_samples} samples, {done.num_parts} parts, {done.num_bytes} bytes in {target}")
 
 
@@ -137,7 +142,8 @@ def land_log(
 
 def _open(config: Path, overrides: list[str] | None) -> "tuple[LogConfig, LogSource]":
     from recoup.core import load_config
-    from recoup.log import LogRun, open_log
+    from recoup.log import open_log
+    from recoup.table.recipe import TableRecipe
 
-    run = load_config(LogRun, config, overrides or ())
+    run = load_config(TableRecipe, config, overrides or ())
     return run.log, open_log(run.log)

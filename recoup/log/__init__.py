@@ -14,7 +14,7 @@ from recoup.log.kuairand import KuaiRandLog
 from recoup.log.landing import LandedLog
 from recoup.log.mapping import ColumnMapping
 from recoup.log.mind import MindLog
-from recoup.log.open import LogConfig, LogRun, open_log
+from recoup.log.open import LogConfig, open_log
 from recoup.log.open_bandit import OpenBanditLog
 from recoup.log.parquet import ParquetLog
 from recoup.log.recbole import RecBoleLog, movielens_folder
@@ -37,7 +37,6 @@ __all__ = [
     "LandedLog",
     "LogConfig",
     "LogError",
-    "LogRun",
     "LogSource",
     "MindLog",
     "OpenBanditLog",

@@ -1,6 +1,5 @@
 """Every source Recoup reads, as one configuration union told apart by `kind`, and the one way to open it."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from recoup.log.avazu import AvazuLog, open_avazu
@@ -35,13 +34,6 @@ LogConfig: TypeAlias = (
     | LandedLog
     | SyntheticLog
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogRun:
-    """What the TOML file of `recoup log` holds."""
-
-    log: LogConfig
 
 
 def open_log(config: LogConfig) -> LogSource:

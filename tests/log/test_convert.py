@@ -17,7 +17,6 @@ from recoup.log import (
     ConvertOptions,
     LogConfig,
     LogError,
-    LogRun,
     ParquetLog,
     SyntheticGroup,
     SyntheticLog,
@@ -130,7 +129,7 @@ def recoup(*arguments):
 
 def test_the_command_lists_and_converts(tmp_path):
     """`list` names formats and a log's columns; `convert` writes the folder; an override changes the settings."""
-    (tmp_path / "run.toml").write_text(to_toml(LogRun(log=make_config())))
+    (tmp_path / "run.toml").write_text(to_toml(TableRecipe(log=make_config())))
     kinds = recoup("list").stdout
     assert all(kind in kinds for kind in ("recbole", "kuairand", "criteo", "synthetic"))
     listed = recoup("list", tmp_path / "run.toml").stdout
@@ -153,7 +152,7 @@ def test_the_command_lists_and_converts(tmp_path):
 )
 def test_the_command_refuses_mistakes_U03(tmp_path, arguments, message):
     """A misspelt key, kind or option, a missing file and a value for a flag end with an error and write nothing."""
-    (tmp_path / "run.toml").write_text(to_toml(LogRun(log=make_config())))
+    (tmp_path / "run.toml").write_text(to_toml(TableRecipe(log=make_config())))
     places = {"run": tmp_path / "run.toml", "out": tmp_path / "out", "no": tmp_path / "no.toml"}
     done = recoup(*(argument.format(**places) for argument in arguments))
     assert done.returncode != 0
@@ -169,7 +168,7 @@ def test_the_command_names_a_damaged_file_F08(tmp_path):
     victim = tmp_path / "log" / "part-00001.parquet"
     victim.write_bytes(victim.read_bytes()[:500])
     damaged = ParquetLog(path=str(tmp_path / "log"), schema=open_log(config).schema)
-    (tmp_path / "run.toml").write_text(to_toml(LogRun(log=damaged)))
+    (tmp_path / "run.toml").write_text(to_toml(TableRecipe(log=damaged)))
     done = recoup("convert", tmp_path / "run.toml", tmp_path / "out")
     assert done.returncode == 1
     assert "part-00001.parquet" in done.stderr.strip().splitlines()[-1]
