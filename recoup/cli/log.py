@@ -14,10 +14,7 @@ log = typer.Typer(
 )
 
 Config = Annotated[
-    Path,
-    typer.Argument(
-        help="TOML file with a 'log' table, whose 'kind' names the format; a 'build' table may stand beside it."
-    ),
+    Path, typer.Argument(help="TOML file with a 'log' table, whose 'kind' names the format; 'build' may be beside it.")
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override: key.path=value, such as log.path=data/train.txt.")
@@ -90,7 +87,7 @@ def convert(
     settings, source = _open(config, overrides)
     options = ConvertOptions(overwrite=overwrite, resume=resume, part_samples=part_samples)
     with progress_bars() as progress:
-        done = convert_log(source, {"log": to_table(settings.log)}, target, options, progress)
+        done = convert_log(source, to_table(settings), target, options, progress)
     typer.echo(f"{done.num_samples} samples, {done.num_parts} parts, {done.num_bytes} bytes in {target}")
 
 

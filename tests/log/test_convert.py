@@ -23,6 +23,7 @@ from recoup.log import (
     convert_log,
     open_log,
 )
+from recoup.table.recipe import TableRecipe
 
 GROUP = SyntheticGroup(name="g", prefix="f", num_features=2, repeat=0.9, mean_length=6, max_length=12)
 
