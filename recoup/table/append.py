@@ -34,7 +34,8 @@ def append_table(
         resume: go on with an append of the same log that was stopped.
         progress: as of `build_table`.
     Raises:
-        TableError: there is no table, it was built otherwise, or the disk is full; nothing was committed.
+        TableError: there is no table, it was built otherwise, or the disk is full; or the past that histories need was
+            sampled out of it. Nothing was committed.
         LogError: the log is damaged.
     Cost: of a build of the new samples alone; with histories or means, whose past is in the table, of all samples.
         Also a pass over the table's time column.
@@ -42,6 +43,11 @@ def append_table(
     table = open_table(path)
     schema = regrouped(with_histories(source.schema, config.histories, config.means), config.groups)
     check_same(table.manifest, schema, config)
+    if (config.histories or config.means) and table.manifest.counts.sampled_out:
+        raise TableError(
+            f"expected a table of all sessions to go on with its histories and means, got one of which "
+            f"{table.manifest.counts.sampled_out} samples were sampled out ('{path}'): build it again from both logs"
+        )
     border = Border(table, earlier=bool(config.histories or config.means))
     work = BuildWork(path, source, config, resume=resume, border=border)
     manifest = table.manifest

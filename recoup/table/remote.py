@@ -3,15 +3,18 @@
 A pull fetches the manifest, and then the parts that the mirror does not hold yet, each checked against its checksum. A
 push puts the parts, and then the manifest: its presence is the commit, as on a disk. So readers, `inspect` and `verify`
 read local files at local speed; a table is downloaded once a machine and later only what was appended.
+A table has one writer at a time; a push onto a table that another writer changed since the pull is refused.
 A mirror follows its URL: parts that the newest manifest does not name are removed from it.
 The mirror of a URL is the folder `recoup/tables/<hash of the URL>` of the user's cache ($XDG_CACHE_HOME or ~/.cache).
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +26,18 @@ from recoup.table.manifest import MANIFEST, PARTS, Manifest, Part, read_manifest
 from recoup.table.strays import remove_stray_parts
 from recoup.table.writer import file_checksum
 
+_LOCAL = ("file://", "local://")
 _STREAMS = 8  # transfers at a time: one stream rarely fills a network
 
 
 def is_remote(location: Path | str) -> bool:
     """Whether a table's location is a URL of something else than the local disk."""
-    return "://" in str(location) and not str(location).startswith(("file://", "local://"))
+    return "://" in str(location) and not str(location).startswith(_LOCAL)
+
+
+def local_path(location: Path | str) -> Path:
+    """Return the folder of a table that is not remote, named by a path or by a URL such as "file:///data/table"."""
+    return Path(str(location).removeprefix(_LOCAL[0]).removeprefix(_LOCAL[1]))
 
 
 def mirror_of(url: str) -> Path:
@@ -86,18 +95,30 @@ def push_table(url: str, *, progress: Progress = no_progress) -> Manifest:
     """Make the table under `url` what its mirror is: parts first, then the manifest, then strays are removed.
 
     Raises:
-        TableError: the storage cannot be written; the older table under the URL is whole.
-    Cost: the bytes of the parts that are not under the URL yet.
+        TableError: the storage cannot be written, or another writer's table is there that the mirror does not know;
+            the older table under the URL is whole.
+    Cost: the bytes of the parts that the older table under the URL does not hold.
     """
     system, root = _system(url)
     folder = mirror_of(url)
     manifest = read_manifest(folder)
+    committed = _committed(system, root, url)
+    if committed.generation >= manifest.generation and committed.checksums != _checksums(manifest):
+        raise TableError(
+            f"expected a table of a generation below {manifest.generation} under '{url}', got {committed.generation}, "
+            "of another writer: it stays; do this build, append or compaction again"
+        )
     try:
         there = {name: facts["size"] for name, facts in system.find(f"{root}/{PARTS}", detail=True).items()}
     except FileNotFoundError:
         there = dict[str, int]()
     place = {part.name: f"{root}/{PARTS}/{part.name}" for part in manifest.parts}
-    new = [part for part in manifest.parts if there.get(system._strip_protocol(place[part.name])) != part.bytes]
+
+    def is_there(part: Part) -> bool:
+        size = there.get(system._strip_protocol(place[part.name]))
+        return committed.checksums.get(part.name) == part.checksum and size == part.bytes
+
+    new = [part for part in manifest.parts if not is_there(part)]
 
     def put(part: Part) -> None:
         system.makedirs(place[part.name].rpartition("/")[0], exist_ok=True)
@@ -112,6 +133,27 @@ def push_table(url: str, *, progress: Progress = no_progress) -> Manifest:
     for stray in there.keys() - named:
         system.rm_file(stray)
     return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    generation: int
+    checksums: dict[str, str]
+
+
+def _checksums(manifest: Manifest) -> dict[str, str]:
+    return {part.name: part.checksum for part in manifest.parts}
+
+
+def _committed(system: Any, root: str, url: str) -> _Committed:  # noqa: ANN401
+    """Return what the manifest under the URL says; generation -1 if there is none."""
+    try:
+        held = json.loads(system.cat_file(f"{root}/{MANIFEST}"))
+        return _Committed(held["generation"], {part["name"]: part["checksum"] for part in held["parts"]})
+    except FileNotFoundError:
+        return _Committed(-1, {})
+    except Exception as err:  # file systems raise what they like: this adds the URL and keeps the cause
+        raise TableError(f"'{url}/{MANIFEST}' cannot be read: {err}") from err
 
 
 def _system(url: str) -> tuple[Any, str]:
@@ -149,10 +191,10 @@ def worked_on(location: str, progress: Progress) -> Generator[Path]:
         TableError: as `pull_table` (a table that is not there yet is no error) and `push_table`.
     """
     if not is_remote(location):
-        yield Path(location)
+        yield local_path(location)
         return
     system, root = _system(location)
-    if system.exists(f"{root}/{MANIFEST}"):
+    if _committed(system, root, location).generation >= 0:
         pull_table(location, progress=progress)
     else:
         (mirror_of(location) / MANIFEST).unlink(missing_ok=True)

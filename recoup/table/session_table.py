@@ -17,7 +17,7 @@ from recoup.table.flatten import flatten_rows
 from recoup.table.layout import row_columns, row_schema
 from recoup.table.manifest import PARTS, Manifest, Part, read_manifest
 from recoup.table.order import as_declared
-from recoup.table.remote import is_remote, pull_table
+from recoup.table.remote import is_remote, local_path, pull_table
 from recoup.table.spool import Spool
 from recoup.table.stages import TimeSample, sort_indices
 
@@ -54,6 +54,13 @@ class SessionTable:
     def part_path(self, name: str) -> Path:
         """Return the path of the part called `name`."""
         return self.path / PARTS / name
+
+    def parts_between(self, first: int, last: int) -> tuple[Part, ...]:
+        """Return the parts that hold sessions which begin in [first, last], ms; no file is opened.
+
+        In a table partitioned by time these are whole partitions, and at most the two at the ends hold others too.
+        """
+        return tuple(p for p in self.manifest.parts if p.rows and p.first_start <= last and p.last_start >= first)
 
     def iter_rows(
         self,
@@ -153,4 +160,4 @@ def open_table(path: Path | str) -> SessionTable:
         TableError: there is no complete table there, or the URL cannot be reached.
     Cost: a URL's parts that are not in its local mirror are fetched (`remote`).
     """
-    return SessionTable(pull_table(str(path)) if is_remote(path) else Path(path))
+    return SessionTable(pull_table(str(path)) if is_remote(path) else local_path(path))

@@ -46,7 +46,7 @@ class BuildWork:
         self._source = source
         self._config = config
         self._border = border
-        self._fingerprint = _fingerprint(source, config)
+        self._fingerprint = _fingerprint(source, config, appends=border is not None)
         self._committed = read_manifest(path).generation if (path / MANIFEST).exists() else -1
         self.generation = self._committed + 1
         self._state = self._load() if resume else None
@@ -165,6 +165,7 @@ class BuildWork:
         self._state = {
             "fingerprint": self._fingerprint,
             "generation": self.generation,
+            "border": None if border is None else border.time,
             "late": arrivals.num_late + (0 if border is None else border.num_early - repeated),
             "repeated": repeated,
             "bytes": self._spool.bytes.tolist(),
@@ -177,14 +178,19 @@ class BuildWork:
         if not path.exists():
             return None
         state = json.loads(path.read_bytes())
-        if state["fingerprint"] != self._fingerprint:
+        begun = (state["generation"], state["border"])  # on the table that is there, or it is that table already
+        fits = state["generation"] == self._committed or begun == (
+            self.generation,
+            None if self._border is None else self._border.time,
+        )
+        if state["fingerprint"] != self._fingerprint or not fits:
             raise TableError(
-                f"expected a stopped build of the same log and settings in '{self._folder}', got another: "
-                "build without --resume to start again"
+                f"expected a stopped {'build' if self._border is None else 'append'} of the same log and settings in "
+                f"'{self._folder}', got another: start again without --resume"
             )
         return state
 
 
-def _fingerprint(source: LogSource, config: BuildConfig) -> str:
-    facts = [source.describe(), to_table(source.schema), to_table(config)]
+def _fingerprint(source: LogSource, config: BuildConfig, *, appends: bool) -> str:
+    facts = ["append" if appends else "build", source.describe(), to_table(source.schema), to_table(config)]
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()

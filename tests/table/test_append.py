@@ -29,6 +29,7 @@ from recoup.table.verify import verify_table
 from tests.strategies import samples, schemas
 from tests.table.oracles import DAY_MS, MemoryLog, batch_of, decode, history_of, multiset, sessions_of
 from tests.table.test_build import SCHEMA, log_of, many, minutes_of, rules
+from tests.table.test_histories import mean_of
 
 PLAIN = BuildConfig()
 
@@ -90,7 +91,7 @@ def test_repeats_and_late_samples_are_counted_and_left_out_L02_L06(tmp_path, num
 def test_histories_of_an_appended_day_know_the_days_before_and_no_future(tmp_path, freeze):
     """Every sample's history and mean equal the oracle's over both logs; a sample never sees what comes after it."""
     histories = (HistoryFeature(name="seen", source="i", last=6, freeze=freeze),)
-    means = (HistoryMean(name="ctr", label="click", prior=0.5, strength=2.0, freeze=freeze),)
+    means = (HistoryMean(name="ctr", label="click", prior=0.25, strength=2.0, freeze=freeze),)
     rule = SessionRule(gap=timedelta(minutes=5))
     config = BuildConfig(sessions=rule, histories=histories, means=means, num_buckets=2)
     logs = days(3)
@@ -98,19 +99,59 @@ def test_histories_of_an_appended_day_know_the_days_before_and_no_future(tmp_pat
     for log in logs[1:]:
         append_table(MemoryLog(log, SCHEMA), tmp_path, config)
     everything = [row for log in logs for row in log.to_pylist()]
-    expected = {}
+    expected, clicked = {}, {}
     for log in logs:
         for session in sessions_of(log.to_pylist(), SCHEMA, rule):
             for sample in session:
                 of_key = [row for row in everything if row["user"] == sample["user"]]
                 of_key.sort(key=lambda row: (row["time"], row["event"]))
                 expected[sample["event"]] = history_of(sample, session, of_key, histories[0], SCHEMA)
+                clicked[sample["event"]] = mean_of(sample, session, of_key, freeze)
     extended = with_histories(SCHEMA, histories, means)
-    found = {row["event"]: row["seen"] for batch in open_table(tmp_path).iter_samples() for row in batch.to_pylist()}
-    assert found == expected
+    found = {row["event"]: row for batch in open_table(tmp_path).iter_samples() for row in batch.to_pylist()}
+    assert {event: row["seen"] for event, row in found.items()} == expected
+    assert {event: row["ctr"] for event, row in found.items()} == pytest.approx(clicked, rel=1e-6)
     assert any(expected[row["event"]] for row in logs[2].to_pylist()), "the test shows nothing without histories"
     assert open_table(tmp_path).schema == extended
     assert verify_table(open_table(tmp_path)) == []
+
+
+@pytest.mark.parametrize("freeze", ["session", "day", "rolling"])
+def test_no_sample_of_an_appended_day_sees_the_future(tmp_path, freeze):
+    """No leak: other items and labels from a moment of the appended day on change no sample until that moment."""
+    made = HistoryFeature(name="seen", source="i", last=9, freeze=freeze)
+    mean = HistoryMean(name="ctr", label="click", freeze=freeze)
+    config = BuildConfig(
+        sessions=SessionRule(gap=timedelta(minutes=5)), histories=(made,), means=(mean,), num_buckets=2
+    )
+    first, second = days(2, per_day=150)
+    rows = second.to_pylist()
+    moment = rows[70]["time"]
+    other = [r | {"i": [-1], "click": 1.0 - r["click"]} if r["time"] >= moment else r for r in rows]
+    seen = []
+    for number, log in enumerate((rows, other)):
+        build_table(MemoryLog(first, SCHEMA), tmp_path / str(number), config)
+        append_table(MemoryLog(batch_of(log, SCHEMA), SCHEMA), tmp_path / str(number), config)
+        found = [row for batch in open_table(tmp_path / str(number)).iter_samples() for row in batch.to_pylist()]
+        seen.append({row["event"]: (row["seen"], row["ctr"]) for row in found if row["time"] <= moment})
+    assert len(seen[0]) == 150 + 71
+    assert seen[0] == seen[1]
+
+
+def test_a_past_that_was_sampled_out_is_refused(tmp_path):
+    """Histories of whole sessions that are not in the table cannot go on: one error, the table stays."""
+    made = (HistoryFeature(name="seen", source="i", last=6),)
+    first, second = days(2)
+    config = BuildConfig(sample_sessions=0.5, histories=made)
+    manifest = build_table(MemoryLog(first, SCHEMA), tmp_path / "made", config)
+    assert manifest.counts.sampled_out > 0
+    with pytest.raises(TableError, match=r"were sampled out .*: build it again from both logs"):
+        append_table(MemoryLog(second, SCHEMA), tmp_path / "made", config)
+    assert open_table(tmp_path / "made").manifest == manifest
+    plain = BuildConfig(sample_sessions=0.5)
+    build_table(MemoryLog(first, SCHEMA), tmp_path / "plain", plain)
+    counts = append_table(MemoryLog(second, SCHEMA), tmp_path / "plain", plain).counts
+    assert counts.samples + counts.sampled_out == first.num_rows + second.num_rows
 
 
 def test_another_schema_or_rule_is_refused_and_the_table_stays(tmp_path):
@@ -144,8 +185,12 @@ def test_partitions_are_folders_that_engines_read_and_readers_may_leave_out(tmp_
     ).fetchall()
     assert len(found) == len({part.name.partition("/")[0] for part in manifest.parts})
     assert sum(count for _, count in found) == sum(log.num_rows for log in logs)
-    one = [part for part in manifest.parts if part.first_start >= 1_700_006_400_000 + DAY_MS][:1]
-    assert sum(rows.num_rows for rows in open_table(tmp_path).iter_rows(parts=one)) == one[0].rows
+    second = 1_700_006_400_000 + DAY_MS
+    of_day = open_table(tmp_path).parts_between(second, second + DAY_MS - 1)
+    for part in set(manifest.parts) - set(of_day):
+        (tmp_path / "parts" / part.name).unlink()  # what is out of the range is not opened
+    minutes = [row["time"] for rows in open_table(tmp_path).iter_rows(parts=of_day) for row in rows.to_pylist()]
+    assert sorted(time for session in minutes for time in session) == logs[1].column("time").to_pylist()
 
 
 @pytest.mark.parametrize("by", ["none", "day"])
@@ -188,6 +233,8 @@ def test_a_stopped_append_leaves_the_older_table_and_goes_on(tmp_path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             append_table(second, tmp_path / "table", small)
     assert rows_of(tmp_path / "table") == before
+    with pytest.raises(TableError, match="expected a stopped build of the same log and settings"):
+        build_table(second, tmp_path / "table", small, resume=True)  # not --append: the table would be replaced
     with monkeypatch.context() as patch:
         patch.setattr("recoup.table.work.encode_bucket", stop)  # nothing is encoded again
         manifest = append_table(second, tmp_path / "table", small, resume=True)

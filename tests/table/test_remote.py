@@ -98,6 +98,39 @@ def test_a_table_on_s3_is_built_appended_to_read_and_verified(bucket):
     assert "3 parts are now 3" in done.output
 
 
+def test_the_second_of_two_writers_is_refused_and_a_leftover_of_equal_size_is_replaced(bucket, monkeypatch, tmp_path):
+    """Two machines append at once: the first one's table stays whole; a part is told by its checksum, not its size."""
+    url, logs = "s3://tables/two", days(3)
+    with worked_on(url, no_progress) as local:
+        build_table(MemoryLog(logs[0], SCHEMA), local, CONFIG)
+    append_table(MemoryLog(logs[1], SCHEMA), mirror_of(url), CONFIG)
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+        with worked_on(url, no_progress) as other:
+            append_table(MemoryLog(logs[2], SCHEMA), other, CONFIG)
+    with pytest.raises(TableError, match=r"below 1 under 's3://tables/two', got 1, of another writer"):
+        push_table(url)
+    assert multiset(open_table(url).iter_samples(), SCHEMA) == multiset([logs[0], logs[2]], SCHEMA)
+    assert verify_table(open_table(url)) == []
+
+    url = "s3://tables/leftover"
+    with worked_on(url, no_progress) as local:
+        (part,) = build_table(MemoryLog(logs[0], SCHEMA), local, CONFIG).parts
+        bucket.put_object(Bucket="tables", Key=f"leftover/parts/{part.name}", Body=bytes(part.bytes))
+    forget(url)
+    assert multiset(open_table(url).iter_samples(), SCHEMA) == multiset(logs[:1], SCHEMA)
+
+
+def test_locations_that_are_not_s3(tmp_path):
+    """`file://` is the local disk and is not mirrored; `memory://` is any other file system."""
+    log = days(1)[0]
+    for url in (f"file://{tmp_path}/table", "memory://recoup-test/table"):
+        with worked_on(url, no_progress) as local:
+            build_table(MemoryLog(log, SCHEMA), local, CONFIG)
+        assert multiset(open_table(url).iter_samples(), SCHEMA) == multiset([log], SCHEMA)
+    assert (tmp_path / "table" / "manifest.json").is_file()
+
+
 def test_damage_and_absence_are_one_error_and_a_failed_push_leaves_the_older_table(bucket):
     """A changed byte is refused by checksum; no table and no bucket are said; the commit is the manifest alone."""
     url, logs = "s3://tables/damaged", days(2)

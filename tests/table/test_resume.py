@@ -16,7 +16,7 @@ import pytest
 from recoup.log import ParquetLog, open_log
 from recoup.table import BuildConfig, SessionRule, TableError, WriterConfig, build_table, open_table
 from recoup.table.verify import verify_table
-from tests.table.oracles import MemoryLog, multiset
+from tests.table.oracles import DAY_MS, MemoryLog, batch_of, multiset
 from tests.table.test_build import SCHEMA, many
 
 CONFIG = BuildConfig(
@@ -30,17 +30,22 @@ NURSERY = """
 import os, sys
 from pathlib import Path
 from recoup.log import ParquetLog, open_log
-from recoup.table import build_table
+from recoup.table import WriterConfig, append_table, build_table, compact_table
 from tests.table.test_resume import CONFIG, SCHEMA
 
-for line in sys.stdin:  # one build a line, each in a child of its own that starts with everything loaded
-    log, folder = line.split()
+for line in sys.stdin:  # one action a line, each in a child of its own that starts with everything loaded
+    action, log, folder = line.split()
     if not Path(folder + "-warm").exists():
         build_table(open_log(ParquetLog(path=log, schema=SCHEMA)), Path(folder + "-warm"), CONFIG)
     source = open_log(ParquetLog(path=log, schema=SCHEMA))
     pid = os.fork()
     if pid == 0:
-        build_table(source, Path(folder), CONFIG, overwrite=True)
+        if action == "build":
+            build_table(source, Path(folder), CONFIG, overwrite=True)
+        elif action == "append":
+            append_table(source, Path(folder), CONFIG, resume=True)
+        else:
+            compact_table(Path(folder), WriterConfig())
         os._exit(0)
     print(pid, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
@@ -49,16 +54,16 @@ for line in sys.stdin:  # one build a line, each in a child of its own that star
 
 @pytest.fixture
 def nursery():
-    """Yield a process that builds what it is told: a line `log folder` in; the child's pid, then its exit code, out."""
+    """Yield a process that builds what it is told: `action log folder` in; the child's pid, then its exit code, out."""
     command = [sys.executable, "-c", NURSERY]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         yield process
         process.kill()
 
 
-def build_in_child(nursery, log, folder, kill_after=None):
-    """Build in a child, kill -9 it after some seconds, and return its exit code."""
-    nursery.stdin.write(f"{log} {folder}\n")
+def build_in_child(nursery, log, folder, kill_after=None, action="build"):
+    """Build, append or compact in a child, kill -9 it after some seconds, and return its exit code."""
+    nursery.stdin.write(f"{action} {log} {folder}\n")
     pid = int(nursery.stdout.readline())
     if kill_after is not None:
         ready, _, _ = select.select([nursery.stdout], [], [], kill_after)
@@ -67,9 +72,10 @@ def build_in_child(nursery, log, folder, kill_after=None):
     return int(nursery.stdout.readline())
 
 
-def write_log(path, seed):
-    """Write a log and return its samples."""
-    batch = many(num_samples=1500, seed=seed)
+def write_log(path, seed, day=0):
+    """Write a log of a day (its samples take under three hours) and return its samples."""
+    rows = many(num_samples=1500, seed=seed).to_pylist()
+    batch = batch_of([r | {"time": r["time"] + day * DAY_MS, "event": f"{day}{r['event']}"} for r in rows], SCHEMA)
     pq.write_table(pa.Table.from_batches([batch]), path)
     return multiset([batch], SCHEMA)
 
@@ -94,6 +100,43 @@ def test_kill_9_at_random_points_leaves_the_older_or_the_newer_table_F12(tmp_pat
     assert build_in_child(nursery, logs[1], folder) == 0
     assert multiset(open_table(folder).iter_samples(), SCHEMA) == new
     assert verify_table(open_table(folder)) == []
+
+
+def test_kill_9_of_appends_and_compactions_leaves_a_whole_table(tmp_path, nursery):
+    """Days are appended and merged under kill -9: each day is in the table whole or not at all, and never twice."""
+    num_days = 6
+    logs = [tmp_path / f"{day}.parquet" for day in range(num_days)]
+    held = [write_log(path, seed=day, day=day) for day, path in enumerate(logs)]
+    folder = tmp_path / "table"
+    assert build_in_child(nursery, logs[0], folder) == 0
+    rng = random.Random(3)
+    took = {"append": 0.2, "compact": 0.1}
+    codes = {action: [] for action in took}
+
+    def once(action, day, limit=None):
+        began = time.perf_counter()
+        codes[action].append(build_in_child(nursery, logs[day], folder, kill_after=limit, action=action))
+        if limit is None:
+            took[action] = time.perf_counter() - began
+        table = open_table(folder)
+        assert [problem for problem in verify_table(table) if "is not in the manifest" not in problem] == []
+        return table
+
+    for day in range(1, num_days):
+        older = sorted(sample for samples in held[:day] for sample in samples)
+        newer = sorted(older + held[day])
+        found = once("append", day, rng.uniform(0, 1.1) * took["append"])
+        assert multiset(found.iter_samples(), SCHEMA) in (older, newer)
+        # a stopped one goes on; a finished one is asked for again, and then every sample is a repeat
+        assert multiset(once("append", day).iter_samples(), SCHEMA) == newer
+        rows = pa.Table.from_batches(once("compact", day, rng.uniform(0, 1.1) * took["compact"]).iter_rows())
+        assert multiset(open_table(folder).iter_samples(), SCHEMA) == newer
+        compacted = once("compact", day)
+        assert pa.Table.from_batches(compacted.iter_rows()).equals(rows)
+        assert len(compacted.manifest.parts) == 1
+        assert verify_table(compacted) == []
+    assert codes["append"].count(-signal.SIGKILL) >= 2
+    assert codes["compact"].count(-signal.SIGKILL) >= 2
 
 
 class StoppedError(Exception):
