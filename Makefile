@@ -18,7 +18,7 @@ check: .venv/installed ## format, lint, types, floors
 	$(BIN)/lint-imports
 
 bench: .venv/installed ## every bench in its quick form
-	for name in storage reader trainer end_to_end dedup worth checkpoint recovery emulate scale kafka iid; do \
+	for name in storage reader trainer end_to_end ladder dedup worth checkpoint recovery emulate scale kafka iid; do \
 	  $(BIN)/python -m benches.$$name --quick || exit 1; done
 
 docs: .venv/installed ## the documentation as HTML, warnings are errors
