@@ -13,7 +13,6 @@ A rank counts as a survivor of the newer generation only if its state is whole: 
 
 import json
 import time
-import uuid
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ import torch.distributed as dist
 from recoup.checkpoint import Manifest
 from recoup.recovery import Decision, FailureNotice, GuardConfig, decide, facts_of
 from recoup.runtime.errors import JobError
-from recoup.runtime.job import SAVED_AT, SAVED_POSITION, LiveJob, Mark
+from recoup.runtime.job import SAVED_AT, LiveJob, Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,7 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
     job.heartbeat.enter("recovering", job.trainer.num_steps)
     job.saves.store.generation = generation
     ranks = job.trainer.ranks
-    if job.saves.by_priority:
-        job.saves.regroup(ranks.gather(uuid.uuid4().hex)[0])
+    job.saves.regroup()
     reports = ranks.gather(Report(ranks.rank, job.recovered, job.trainer.num_steps))
     survivors = [report for report in reports if report.survivor]
     if not survivors:
@@ -98,7 +96,7 @@ def reconfigure(job: LiveJob, *, generation: int, guard: GuardConfig, resume: bo
             recovery=shared["recovery"],
             reason=shared["reason"],
             position=job.num_samples,
-            checkpoint_position=saved_position_of(shared["manifest"]) if shared["manifest"] is not None else None,
+            checkpoint_position=job.saved_position if shared["manifest"] is not None else None,
             pls_before=shared["pls_before"],
             pls_after=job.ledger.pls,
             agree_seconds=agreed - began,
@@ -141,11 +139,6 @@ def _full(job: LiveJob) -> None:
     job.restart_from(extra)
     job.ledger.rewound(job.num_samples)
     job.ledger.saved(job.saved_position)
-
-
-def saved_position_of(manifest: Manifest) -> int:
-    """Return the position from which a lost shard's samples count as lost when this checkpoint is restored."""
-    return int(json.loads(manifest.extra)[SAVED_POSITION])
 
 
 def _share(job: LiveJob, leader: int, failed: tuple[int, ...], guard: GuardConfig, *, behind: bool) -> dict[str, Any]:

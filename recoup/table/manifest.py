@@ -112,17 +112,30 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        table: Any = json.loads(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError as err:
         raise TableError(
             f"expected a session table in '{folder}', got no {MANIFEST}: build it with 'table build'"
         ) from err
-    except (OSError, ValueError) as err:
+    except OSError as err:
+        raise TableError(f"expected JSON in '{path}', got: {err}") from err
+    return decode_manifest(data, str(path))
+
+
+def decode_manifest(data: bytes, path: str) -> Manifest:
+    """Return the manifest that these bytes of the file `path` hold.
+
+    Raises:
+        TableError: it is damaged, or of another format version.
+    """
+    try:
+        table: Any = json.loads(data)
+    except ValueError as err:
         raise TableError(f"expected JSON in '{path}', got: {err}") from err
     version = table.get("format_version") if isinstance(table, dict) else None
     if version != FORMAT_VERSION:
         raise TableError(f"expected format version {FORMAT_VERSION} in '{path}', got {version!r}: rebuild the table")
     try:
-        return from_table(Manifest, table, where=str(path))
+        return from_table(Manifest, table, where=path)
     except ConfigError as err:
         raise TableError(str(err)) from err

@@ -9,12 +9,10 @@ The mirror of a URL is the folder `recoup/tables/<hash of the URL>` of the user'
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ import fsspec
 
 from recoup.core import Progress, no_progress, temporary_path
 from recoup.table.errors import TableError
-from recoup.table.manifest import MANIFEST, PARTS, Manifest, Part, read_manifest
+from recoup.table.manifest import MANIFEST, PARTS, Manifest, Part, decode_manifest, read_manifest, write_manifest
 from recoup.table.strays import remove_stray_parts
 from recoup.table.writer import file_checksum
 
@@ -60,17 +58,10 @@ def pull_table(url: str, *, progress: Progress = no_progress) -> Path:
     folder = mirror_of(url)
     (folder / PARTS).mkdir(parents=True, exist_ok=True)
     held = {part.name: part for part in read_manifest(folder).parts} if (folder / MANIFEST).exists() else {}
-    fresh = temporary_path(folder / MANIFEST)
-    try:
-        fresh.write_bytes(system.cat_file(f"{root}/{MANIFEST}"))
-    except FileNotFoundError as err:
-        raise TableError(f"expected a session table under '{url}', got no {MANIFEST}: build it first") from err
-    except Exception as err:  # file systems raise what they like: this adds the URL and keeps the cause
-        raise TableError(f"'{url}/{MANIFEST}' cannot be read: {err}") from err
-    staged = fresh.with_name(f"{fresh.name}.d")
-    staged.mkdir(exist_ok=True)
-    fresh.replace(staged / MANIFEST)
-    manifest = read_manifest(staged)
+    data = _manifest_bytes(system, root, url)
+    if data is None:
+        raise TableError(f"expected a session table under '{url}', got no {MANIFEST}: build it first")
+    manifest = decode_manifest(data, f"{url}/{MANIFEST}")
     missing = [part for part in manifest.parts if not _is_held(folder, part, held.get(part.name))]
 
     def fetch(part: Part) -> None:
@@ -85,8 +76,7 @@ def pull_table(url: str, *, progress: Progress = no_progress) -> Path:
         temporary.replace(target)
 
     _transfer(fetch, missing, "fetch table", url, progress)
-    (staged / MANIFEST).replace(folder / MANIFEST)
-    staged.rmdir()
+    write_manifest(folder, manifest)
     remove_stray_parts(folder, manifest)
     return folder
 
@@ -102,10 +92,12 @@ def push_table(url: str, *, progress: Progress = no_progress) -> Manifest:
     system, root = _system(url)
     folder = mirror_of(url)
     manifest = read_manifest(folder)
-    committed = _committed(system, root, url)
-    if committed.generation >= manifest.generation and committed.checksums != _checksums(manifest):
+    data = _manifest_bytes(system, root, url)
+    older = None if data is None else decode_manifest(data, f"{url}/{MANIFEST}")
+    committed = dict[str, str]() if older is None else _checksums(older)
+    if older is not None and older.generation >= manifest.generation and committed != _checksums(manifest):
         raise TableError(
-            f"expected a table of a generation below {manifest.generation} under '{url}', got {committed.generation}, "
+            f"expected a table of a generation below {manifest.generation} under '{url}', got {older.generation}, "
             "of another writer: it stays; do this build, append or compaction again"
         )
     try:
@@ -116,7 +108,7 @@ def push_table(url: str, *, progress: Progress = no_progress) -> Manifest:
 
     def is_there(part: Part) -> bool:
         size = there.get(system._strip_protocol(place[part.name]))
-        return committed.checksums.get(part.name) == part.checksum and size == part.bytes
+        return committed.get(part.name) == part.checksum and size == part.bytes
 
     new = [part for part in manifest.parts if not is_there(part)]
 
@@ -135,25 +127,19 @@ def push_table(url: str, *, progress: Progress = no_progress) -> Manifest:
     return manifest
 
 
-@dataclass(frozen=True, slots=True)
-class _Committed:
-    generation: int
-    checksums: dict[str, str]
-
-
 def _checksums(manifest: Manifest) -> dict[str, str]:
     return {part.name: part.checksum for part in manifest.parts}
 
 
-def _committed(system: Any, root: str, url: str) -> _Committed:  # noqa: ANN401
-    """Return what the manifest under the URL says; generation -1 if there is none."""
+def _manifest_bytes(system: Any, root: str, url: str) -> bytes | None:  # noqa: ANN401
+    """Return the manifest under the URL as it lies there; None if there is none."""
     try:
-        held = json.loads(system.cat_file(f"{root}/{MANIFEST}"))
-        return _Committed(held["generation"], {part["name"]: part["checksum"] for part in held["parts"]})
+        data: bytes = system.cat_file(f"{root}/{MANIFEST}")
     except FileNotFoundError:
-        return _Committed(-1, {})
+        return None
     except Exception as err:  # file systems raise what they like: this adds the URL and keeps the cause
         raise TableError(f"'{url}/{MANIFEST}' cannot be read: {err}") from err
+    return data
 
 
 def _system(url: str) -> tuple[Any, str]:
@@ -194,7 +180,7 @@ def worked_on(location: str, progress: Progress) -> Generator[Path]:
         yield local_path(location)
         return
     system, root = _system(location)
-    if _committed(system, root, location).generation >= 0:
+    if _manifest_bytes(system, root, location) is not None:
         pull_table(location, progress=progress)
     else:
         (mirror_of(location) / MANIFEST).unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 import statistics
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,10 +85,9 @@ class Run:
     def train(self) -> None:
         """Train to the end: epochs or steps, whichever comes first; save as configured and at the end."""
         saved = self.trainer.num_steps if self.trainer.num_steps else -1
-        if self.saves.by_priority:
-            self.saves.regroup(self.trainer.ranks.gather(uuid.uuid4().hex)[0])
-            if saved < 0:
-                self.save()  # rows are saved as deltas on this
+        self.saves.regroup()
+        if self.saves.by_priority and saved < 0:
+            self.save()  # rows are saved as deltas on this
         while self.reader.epoch < self.config.train.num_epochs and not self._enough():
             self._train_epoch()
             if self.config.evaluation.after_epochs:

@@ -7,6 +7,7 @@ through files of the store, and agree at the next save that the one before is do
 """
 
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -84,16 +85,19 @@ class RunSaves:
             return "nothing" if step % every else "everything"
         return "nothing" if step % max(1, round(every * self._config.fraction)) else "rows"
 
-    def regroup(self, token: str) -> None:
-        """Let the ranks meet under a new token, the same on all of them; a save in flight is given up.
+    def regroup(self) -> None:
+        """Let the ranks agree on a new token to meet under; a save in flight is given up. Nothing without a policy.
 
-        Called once before the first save of rows, and after every change of the process group.
+        All ranks call this once before the first save of rows, and after every change of the process group.
         """
+        if self._policy is None:
+            return
+        ranks = self._trainer.ranks
+        token = ranks.gather(uuid.uuid4().hex)[0]
         if self._gather is not None:
             self._gather.give_up()
         if self._pending is not None:
             self._outcome(self._pending)
-        ranks = self._trainer.ranks
         if ranks.rank == 0:
             remove_reports(self._store.storage, keep=token)
         self._gather = FileGather(
@@ -159,8 +163,7 @@ class RunSaves:
         ranks = self._trainer.ranks
         while True:
             pending = self._pending
-            reports = ranks.gather((pending is None or pending.done, ""))
-            if all(done for done, _ in reports):
+            if all(ranks.gather(pending is None or pending.done)):
                 break
             time.sleep(_POLL_SECONDS)
         problem = self._outcome(pending) if pending is not None else ""

@@ -149,7 +149,7 @@ def test_a_priority_save_that_fails_stops_the_run_and_keeps_the_older_checkpoint
     """A row that is not finite is found while it is written: the run ends, the checkpoint before it is intact."""
     config = replace(run_config(), checkpoint=CheckpointConfig(every_steps=8, policy="dirty_rows", fraction=0.25))
     run = Run(config, tmp_path)
-    run.saves.regroup("t")
+    run.saves.regroup()
     run.save()
     batch = next(iter(run.reader))
     run.trainer.step(batch)

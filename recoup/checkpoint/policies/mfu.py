@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from recoup.checkpoint.policies.contract import check_policy, load_tensors
-from recoup.checkpoint.policies.kernels import count_rows, most_used
+from recoup.checkpoint.policies.kernels import most_used
+from recoup.checkpoint.policies.use_counts import UseCounts
 from recoup.core import State, check_state
-
-_FRONT = 1 << 30  # far from the end of int32, whatever is counted on top
 
 
 class MFU:
@@ -20,33 +19,28 @@ class MFU:
 
     def __init__(self, num_rows: Mapping[str, int]) -> None:
         """Track these tables (rows by table) from 0."""
-        self._counts = {table: torch.zeros(rows, dtype=torch.int32) for table, rows in num_rows.items()}
+        self._uses = UseCounts(num_rows)
 
     @property
     def num_bytes(self) -> int:
         """Memory of the counters."""
-        return sum(counts.numel() * 4 for counts in self._counts.values())
+        return self._uses.num_bytes
 
     def observe(self, table: str, ids: Tensor) -> None:
         """Count a step's accesses. Cost: O(n)."""
-        if table in self._counts:
-            count_rows(self._counts[table].numpy(), ids.cpu().numpy())
+        self._uses.add(table, ids)
 
     def select(self, table: str, num_rows: int) -> Tensor:
         """Return the most used rows; of equally used ones the first. Cost: O(R)."""
-        return torch.from_numpy(most_used(self._counts[table].numpy(), max(0, num_rows)))
+        return torch.from_numpy(most_used(self._uses.counts[table].numpy(), max(0, num_rows)))
 
     def saved(self, table: str, rows: Tensor) -> None:
         """Count these rows from 0 again."""
-        if table in self._counts:
-            self._counts[table].numpy()[rows.numpy()] = 0  # not torch's thread team: training waits
+        self._uses.reset(table, rows)
 
     def unsaved(self, table: str, rows: Tensor) -> None:
         """Put these rows in front of all others: their counts are lost, and they were the most used."""
-        if table in self._counts:
-            counts = self._counts[table]
-            front = int(counts.max()) + 1 if counts.numel() else 1
-            counts[rows] = (counts[rows].long() + front).clamp_(max=_FRONT).int()
+        self._uses.put_first(table, rows)
 
     def state_dict(self) -> State:
         """Return the policy's name."""
@@ -54,7 +48,7 @@ class MFU:
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the counters."""
-        return {f"MFU/{table}": counts for table, counts in self._counts.items()}
+        return {f"MFU/{table}": counts for table, counts in self._uses.counts.items()}
 
     def load_state_dict(self, state: State, tensors: Mapping[str, Tensor]) -> None:
         """Go on from saved counters."""

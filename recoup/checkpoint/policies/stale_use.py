@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from recoup.checkpoint.policies.contract import check_policy, load_tensors
-from recoup.checkpoint.policies.kernels import Array, count_rows, most_used
+from recoup.checkpoint.policies.kernels import Array, most_used
+from recoup.checkpoint.policies.use_counts import UseCounts
 from recoup.core import State, check_state
-
-_FRONT = 1 << 30  # far from the end of int32, whatever is counted on top
 
 
 class StaleUse:
@@ -26,39 +25,36 @@ class StaleUse:
 
     def __init__(self, num_rows: Mapping[str, int]) -> None:
         """Track these tables (rows by table); every row counts as saved now."""
-        self._counts = {table: torch.zeros(rows, dtype=torch.int32) for table, rows in num_rows.items()}
+        self._uses = UseCounts(num_rows)
         self._saved_at = {table: torch.zeros(rows, dtype=torch.int32) for table, rows in num_rows.items()}
         self._now = dict.fromkeys(num_rows, 0)
 
     @property
     def num_bytes(self) -> int:
         """Memory of the counters and of the steps of saves."""
-        return sum(counts.numel() * 8 for counts in self._counts.values())
+        return 2 * self._uses.num_bytes
 
     def observe(self, table: str, ids: Tensor) -> None:
         """Count a step's accesses. Cost: O(n)."""
-        if table in self._counts:
-            count_rows(self._counts[table].numpy(), ids.cpu().numpy())
+        self._uses.add(table, ids)
+        if table in self._now:
             self._now[table] += 1
 
     def select(self, table: str, num_rows: int) -> Tensor:
         """Return the rows of the greatest product; of equal ones the first. Cost: O(R), 4 R bytes of scratch."""
-        products = _products(self._counts[table].numpy(), self._saved_at[table].numpy(), self._now[table])
+        products = _products(self._uses.counts[table].numpy(), self._saved_at[table].numpy(), self._now[table])
         return torch.from_numpy(most_used(products.view(np.int32), max(0, num_rows)))
 
     def saved(self, table: str, rows: Tensor) -> None:
         """Count these rows from 0 again, from now on."""
-        if table in self._counts:
-            at = rows.numpy()
-            self._counts[table].numpy()[at] = 0  # not torch's thread team: training waits
-            self._saved_at[table].numpy()[at] = self._now[table]
+        self._uses.reset(table, rows)
+        if table in self._now:
+            self._saved_at[table].numpy()[rows.numpy()] = self._now[table]
 
     def unsaved(self, table: str, rows: Tensor) -> None:
         """Put these rows in front of all others: what they had counted is lost, and they were the first."""
-        if table in self._counts:
-            counts = self._counts[table]
-            front = int(counts.max()) + 1 if counts.numel() else 1
-            counts[rows] = (counts[rows].long() + front).clamp_(max=_FRONT).int()
+        self._uses.put_first(table, rows)
+        if table in self._now:
             self._saved_at[table][rows] = 0
 
     def state_dict(self) -> State:
@@ -67,7 +63,7 @@ class StaleUse:
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the counters and the steps of saves."""
-        counts = {f"StaleUse/{table}": tensor for table, tensor in self._counts.items()}
+        counts = {f"StaleUse/{table}": tensor for table, tensor in self._uses.counts.items()}
         return counts | {f"StaleUse/{table}/saved_at": tensor for table, tensor in self._saved_at.items()}
 
     def load_state_dict(self, state: State, tensors: Mapping[str, Tensor]) -> None:
