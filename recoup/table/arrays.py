@@ -32,6 +32,16 @@ def list_array(items: pa.Array | NumpyArray, offsets: IntArray, kind: pa.DataTyp
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, type=kind)
 
 
+def new_numbers(size: int, kind: pa.DataType) -> NumpyArray:
+    """Return `size` numbers of a type, not initialised, in memory of Arrow's pool.
+
+    Arrow hands out the pages of freed buffers again; NumPy's large arrays are fresh pages each time, and touching those
+    doubles the time of a copy (27 against 50 ms for 230 MB, 2-core AMD EPYC).
+    """
+    dtype = np.dtype(kind.to_pandas_dtype())
+    return np.frombuffer(pa.allocate_buffer(size * dtype.itemsize), dtype=dtype)
+
+
 def offsets_of(lengths: NumpyArray) -> IntArray:
     """Return the n + 1 offsets of lists of these lengths laid back to back."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)

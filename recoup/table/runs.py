@@ -1,6 +1,6 @@
 """Runs: the encoded rows of one bucket, by session start; and their merge, range by range of starts.
 
-A run is an Arrow IPC file of small batches (LZ4). Its schema's metadata holds what was counted and, for each batch, its
+A run is an Arrow IPC file of small batches. Its schema's metadata holds what was counted and, for each batch, its
 first and last start and its size, so that a range of starts is read from every run without reading the rest. A run's
 presence under its name means that it is whole. Small builds keep their runs in memory.
 """
@@ -20,7 +20,6 @@ from recoup.table.layout import START
 from recoup.table.manifest import Counts
 from recoup.table.stages import in_start_order, one_batch
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _PIECE_BYTES = 256 << 10  # of a batch: 64 runs, each with a batch at a range's edge, are 16 MB
 
 
@@ -49,7 +48,7 @@ class Run:
         overlapping = [i for i, p in enumerate(self.pieces) if p.first_start < high and p.last_start >= low]
         if not overlapping:
             return []
-        with pa.OSFile(str(self.path), "rb") as file:
+        with pa.memory_map(str(self.path)) as file:
             reader = pa.ipc.open_file(file)
             batches = [reader.get_batch(i).replace_schema_metadata(None) for i in overlapping]
         return [rows for batch in batches for rows in _between(batch, low, high)]
@@ -65,7 +64,7 @@ def write_run(path: Path, rows: pa.RecordBatch, counts: Counts, *, in_memory: bo
     facts = {"counts": to_table(counts), "pieces": [[p.first_start, p.last_start, p.bytes] for p in pieces]}
     schema = rows.schema.with_metadata({"run": json.dumps(facts)})
     temporary = temporary_path(path)
-    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, schema, options=_OPTIONS) as writer:
+    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, schema) as writer:
         for batch in batches:
             writer.write_batch(batch.replace_schema_metadata(schema.metadata))
     temporary.replace(path)

@@ -14,6 +14,7 @@ from recoup.schema import Schema, sample_schema
 from recoup.table.arrays import IntArray
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
+from recoup.table.gather import take_rows
 from recoup.table.layout import row_columns, row_schema
 from recoup.table.manifest import PARTS, Manifest, Part, read_manifest
 from recoup.table.order import as_declared
@@ -147,8 +148,10 @@ class SessionTable:
         try:
             spool.fill(self.iter_samples(), range_of)
             for number in range(num_ranges):
-                table = pa.Table.from_batches(spool.read(number), sample_schema(schema)).combine_chunks()
-                yield from table.take(sort_indices(table, [time, schema.key])).to_batches(max_chunksize=8192)
+                samples = spool.whole(number)
+                indices = sort_indices(samples, [time, schema.key]).to_numpy().astype(np.int64)
+                for first in range(0, len(indices), 8192):
+                    yield take_rows(samples, indices[first : first + 8192], sample_schema(schema))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,7 +1,9 @@
 """Spread a stream over buckets on disk, so that each bucket can be sorted in memory: an external bucket sort.
 
-Rows keep their order within a bucket. A bucket is one Arrow IPC stream (LZ4), read back whole or batch by batch.
-Small streams stay in memory. Disk needed: at most the stream's uncompressed size.
+Rows keep their order within a bucket. A bucket is a file of Arrow IPC streams, read back whole or batch by batch; small
+ones stay in memory. Lists of IDs are kept as int32 while all of a column fit: as small as LZ4 makes them, at a tenth of
+its time (0.1 against 1.1 s for 696 MB of recd-like samples, which take 330 MB). A column that no longer fits begins a
+new stream in each file. Disk needed: at most the rows' uncompressed size.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,10 +15,11 @@ import pyarrow as pa
 
 from recoup.table.arrays import IntArray
 from recoup.table.errors import TableError
-from recoup.table.gather import take_rows
+from recoup.table.gather import narrowest, take_rows
+from recoup.table.order import as_declared
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_SPLIT_BYTES = 24_000_000  # rows split over the buckets at a time
+_SPLIT_BYTES = 16_000_000  # rows split over the buckets at a time, at least
+_PIECE_BYTES = 128_000  # of a bucket's share of them, at least: smaller pieces cost more to frame than to write
 
 
 class Spool:
@@ -29,8 +32,9 @@ class Spool:
         self._folder = folder
         self._schema = schema
         self._memory_bytes = memory_bytes
+        self._kept = narrowest(schema)
         self._memory: list[list[pa.RecordBatch]] | None = [[] for _ in range(num_buckets)]
-        self._writers: list[Any] = []
+        self._files: list[_BucketFile] = []
 
     def fill(self, batches: Iterable[pa.RecordBatch], bucket_of: Callable[[pa.RecordBatch], IntArray]) -> None:
         """Append every row of `batches` to its bucket, and close.
@@ -39,10 +43,10 @@ class Spool:
             TableError: the disk is full or the folder is not writable.
         """
         try:
-            for batch in joined(batches, _SPLIT_BYTES):
+            for batch in joined(batches, max(_SPLIT_BYTES, self.num_buckets * _PIECE_BYTES)):
                 self._append(batch, bucket_of(batch))
-            for writer in self._writers:
-                writer.close()
+            for file in self._files:
+                file.close()
         except OSError as err:
             raise TableError(f"spilling to '{self._folder}' failed: {err}: nothing was committed") from err
 
@@ -62,22 +66,34 @@ class Spool:
 
     def read(self, bucket: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `bucket` in the order they came."""
-        if self._memory is not None:
-            yield from self._memory[bucket]
-        else:
-            yield from read_stream(self.path(bucket))
+        for piece in self._pieces(bucket):
+            yield as_declared(piece, self._schema)
+
+    def whole(self, bucket: int) -> pa.RecordBatch:
+        """Return the rows of `bucket` as one batch, its lists of int64 as int32 where they fit.
+
+        `take_rows(batch, indices, schema)` gives them their own width again.
+        """
+        pieces = list(self._pieces(bucket))
+        if any(piece.schema != pieces[0].schema for piece in pieces):
+            pieces = [as_declared(piece, self._schema) for piece in pieces]
+        return pa.concat_batches(pieces) if pieces else pa.RecordBatch.from_pylist([], schema=self._schema)
+
+    def _pieces(self, bucket: int) -> Iterator[pa.RecordBatch]:
+        return iter(self._memory[bucket]) if self._memory is not None else _read_streams(self.path(bucket))
 
     def _append(self, batch: pa.RecordBatch, buckets: IntArray) -> None:
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(self.num_buckets + 1))
-        grouped = take_rows(batch, order) if self.num_buckets > 1 else batch
+        grouped = take_rows(batch, order, self._kept)
+        self._kept = grouped.schema
         for bucket in np.flatnonzero(np.diff(bounds)):
             piece = grouped.slice(int(bounds[bucket]), int(bounds[bucket + 1] - bounds[bucket]))
             self.bytes[bucket] += piece.nbytes
             if self._memory is not None:
                 self._memory[bucket].append(piece)
             else:
-                self._writers[bucket].write_batch(piece)
+                self._files[bucket].write(piece)
         if self._memory is not None and self.bytes.sum() > self._memory_bytes:
             self._spill()
 
@@ -86,10 +102,29 @@ class Spool:
         self._folder.mkdir(parents=True, exist_ok=True)
         waiting, self._memory = self._memory, None
         for bucket in range(self.num_buckets):
-            writer = pa.ipc.new_stream(pa.OSFile(str(self.path(bucket)), "wb"), self._schema, options=_OPTIONS)
-            self._writers.append(writer)
+            self._files.append(_BucketFile(self.path(bucket), self._kept))
             for piece in waiting[bucket]:
-                writer.write_batch(piece)
+                self._files[bucket].write(piece)
+
+
+class _BucketFile:
+    """One stream after another in a file: a piece of another schema than the one before begins a new stream."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._file = pa.OSFile(str(path), "wb")
+        self._schema = schema
+        self._stream: Any = pa.ipc.new_stream(self._file, schema)
+
+    def write(self, piece: pa.RecordBatch) -> None:
+        if piece.schema != self._schema:
+            self._stream.close()
+            self._schema = piece.schema
+            self._stream = pa.ipc.new_stream(self._file, self._schema)
+        self._stream.write_batch(piece)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._file.close()
 
 
 def joined(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
@@ -107,14 +142,11 @@ def joined(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBa
         yield pa.concat_batches(waiting)
 
 
-def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of an IPC stream file.
-
-    Raises:
-        TableError: the file is missing or damaged.
-    """
+def _read_streams(path: Path) -> Iterator[pa.RecordBatch]:
     try:
-        with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as reader:
-            yield from reader
+        with pa.memory_map(str(path)) as file:
+            while file.tell() < file.size():
+                with pa.ipc.open_stream(file) as reader:
+                    yield from reader
     except (OSError, pa.ArrowInvalid) as err:
         raise TableError(f"spill file '{path}' cannot be read: {err}: build again") from err

@@ -78,11 +78,10 @@ def sorted_bucket(spool: Spool, bucket: int, encoding: Encoding) -> Iterator[pa.
             batch_rows=_SORT_BATCH,
         )
         return
-    table = pa.Table.from_batches(spool.read(bucket), target).combine_chunks()
-    indices = sort_indices(table, order).to_numpy().astype(np.int64)
-    for batch in table.to_batches():
-        for first in range(0, len(indices), _SORT_BATCH):
-            yield take_rows(batch, indices[first : first + _SORT_BATCH])
+    samples = spool.whole(bucket)
+    indices = sort_indices(samples, order).to_numpy().astype(np.int64)
+    for first in range(0, len(indices), _SORT_BATCH):
+        yield take_rows(samples, indices[first : first + _SORT_BATCH], target)
 
 
 def sort_indices(rows: pa.Table | pa.RecordBatch, order: list[str]) -> pa.Array:

@@ -31,7 +31,7 @@ from recoup.table.writer import TableWriter
 STATE = "state.json"
 """Says that the spool is complete, and what it was made from; finished runs and parts stand beside it."""
 _SPOOL_BYTES = 64_000_000  # a log smaller than this is never spilled
-_LEAST_BUCKETS, _MOST_BUCKETS = 64, 1024  # one open file each while the log is read
+_LEAST_BUCKETS, _MOST_BUCKETS = 16, 1024  # one open file each while the log is read
 _BUCKETS_HELD = 5  # what encoding two buckets holds at once: their samples, the sorted copies, encoded bytes
 
 
