@@ -9,10 +9,12 @@ row-per-sample zstd Parquet. Both results hold the same samples; that is asserte
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -24,7 +26,7 @@ import pyarrow.parquet as pq
 from recoup.log import ParquetLog, SyntheticLog, open_log
 from recoup.log.synthetic import SyntheticGroup, synthetic_schema
 from recoup.schema import sample_schema
-from recoup.table import BuildConfig, build_table, open_table
+from recoup.table import BuildConfig, build_table, disk_needed, open_table
 
 MEMORY_BYTES = 384_000_000
 SORT_MEMORY_BYTES = (2_000_000_000, 8_000_000_000)
@@ -98,6 +100,8 @@ def _report(sizes: list[int], builds: list[dict], sort: dict, sizes_on_disk: dic
         "peak_mib": round(builds[-1]["peak_mib"]),
         "ratio_vs_duckdb_sort": round(sort["seconds"] / seconds[-1], 3),
         "samples": sizes[-1],
+        "spill_mb": round(builds[-1]["disk"] / 1e6, 1),
+        "spill_mb_stated": round(builds[-1]["disk_stated"] / 1e6, 1),
         "cpu_seconds": round(builds[-1]["cpu_seconds"], 2),
         "duckdb_cpu_seconds": round(sort["cpu_seconds"], 2),
         "duckdb_peak_mib": round(sort["peak_mib"]),
@@ -128,11 +132,36 @@ def _step(step: str, name: str, size: str) -> dict:
     if step == "build":
         schema = synthetic_schema(log_config(1, narrow=json.loads((folder / "narrow").read_text())))
         source = open_log(ParquetLog(path=str(log), schema=schema))
-        build_table(source, folder / f"table-{size}", BuildConfig(memory_bytes=MEMORY_BYTES))
+        with _Watched(folder / f"table-{size}" / ".build") as watched:
+            build_table(source, folder / f"table-{size}", BuildConfig(memory_bytes=MEMORY_BYTES))
     else:
         _sort(log, folder / f"sorted-{size}.parquet")
-    cpu_seconds = time.process_time() - worked
-    return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds, "peak_mib": _peak_mib()}
+    took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - worked}
+    disk = {"disk": watched.peak, "disk_stated": disk_needed(source)} if step == "build" else {}
+    return {**took, "peak_mib": _peak_mib(), **disk}
+
+
+class _Watched:
+    """The greatest size of a folder while it is looked at, twenty times a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.peak = 0
+        self._folder = folder
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "_Watched":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.05):
+            with contextlib.suppress(FileNotFoundError):  # a file may go while the folder is looked at
+                self.peak = max(self.peak, sum(file.stat().st_size for file in self._folder.iterdir()))
 
 
 def _sort(log: Path, target: Path) -> None:

@@ -41,16 +41,27 @@ class Run:
     pieces: tuple[Piece, ...]
     rows: pa.RecordBatch | None = None
 
+    def open(self) -> "OpenRun":
+        """Return the run, open for reading range by range."""
+        return OpenRun(self)
+
+
+class OpenRun:
+    """A run's file, opened once: a build of n ranges reads n times from every run. State: the open file."""
+
+    def __init__(self, run: Run) -> None:
+        """Open the file, unless the rows are in memory."""
+        self._run = run
+        self._firsts = np.array([piece.first_start for piece in run.pieces], dtype=np.int64)
+        self._lasts = np.array([piece.last_start for piece in run.pieces], dtype=np.int64)
+        self._batches: Any = None if run.rows is not None else pa.ipc.open_file(pa.OSFile(str(run.path), "rb"))
+
     def read(self, low: int, high: int) -> list[pa.RecordBatch]:
         """Return the rows with low <= session start < high."""
-        if self.rows is not None:
-            return _between(self.rows, low, high)
-        overlapping = [i for i, p in enumerate(self.pieces) if p.first_start < high and p.last_start >= low]
-        if not overlapping:
-            return []
-        with pa.memory_map(str(self.path)) as file:
-            reader = pa.ipc.open_file(file)
-            batches = [reader.get_batch(i).replace_schema_metadata(None) for i in overlapping]
+        if self._run.rows is not None:
+            return _between(self._run.rows, low, high)
+        overlapping = np.flatnonzero((self._firsts < high) & (self._lasts >= low)).tolist()
+        batches = [self._batches.get_batch(i).replace_schema_metadata(None) for i in overlapping]
         return [rows for batch in batches for rows in _between(batch, low, high)]
 
 
@@ -95,9 +106,9 @@ def rows_in_order(
     runs: Sequence[Run], schema: pa.Schema, *, range_bytes: int, skip: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows but the first `skip` by session start, key and chunk, in batches of about `range_bytes`."""
-    bounds = start_bounds(runs, range_bytes)
-    for low, high in pairwise(bounds):
-        rows = one_batch([batch for run in runs for batch in run.read(low, high)], schema)
+    opened = [run.open() for run in runs]
+    for low, high in pairwise(start_bounds(runs, range_bytes)):
+        rows = one_batch([batch for run in opened for batch in run.read(low, high)], schema)
         if rows.num_rows > skip:
             yield in_start_order(rows).slice(skip)
         skip = max(0, skip - rows.num_rows)

@@ -18,23 +18,26 @@ from recoup.table.errors import TableError
 from recoup.table.gather import narrowest, take_rows
 from recoup.table.order import as_declared
 
-_SPLIT_BYTES = 16_000_000  # rows split over the buckets at a time, at least
-_PIECE_BYTES = 128_000  # of a bucket's share of them, at least: smaller pieces cost more to frame than to write
+_SPLIT_BYTES = 16_000_000  # rows split over the buckets at a time
 
 
 class Spool:
     """`num_buckets` buckets of rows of one schema in a folder, or in memory while the whole is small."""
 
     def __init__(self, folder: Path, schema: pa.Schema, num_buckets: int, *, memory_bytes: int) -> None:
-        """Write nothing yet; files are opened when more than `memory_bytes` have come."""
+        """Write nothing yet; rows go to files whenever more than `memory_bytes` have come."""
         self.num_buckets = num_buckets
         self.bytes = np.zeros(num_buckets, dtype=np.int64)
+        self.rows = np.zeros(num_buckets, dtype=np.int64)
         self._folder = folder
         self._schema = schema
         self._memory_bytes = memory_bytes
         self._kept = narrowest(schema)
-        self._memory: list[list[pa.RecordBatch]] | None = [[] for _ in range(num_buckets)]
+        self._held: list[list[pa.RecordBatch]] = [[] for _ in range(num_buckets)]
+        self._held_bytes = 0
         self._files: list[_BucketFile] = []
+        self.in_memory = True
+        """Whether nothing was spilled."""
 
     def fill(self, batches: Iterable[pa.RecordBatch], bucket_of: Callable[[pa.RecordBatch], IntArray]) -> None:
         """Append every row of `batches` to its bucket, and close.
@@ -43,22 +46,21 @@ class Spool:
             TableError: the disk is full or the folder is not writable.
         """
         try:
-            for batch in joined(batches, max(_SPLIT_BYTES, self.num_buckets * _PIECE_BYTES)):
+            for batch in joined(batches, _SPLIT_BYTES):
                 self._append(batch, bucket_of(batch))
+                if self._held_bytes > self._memory_bytes:
+                    self._spill()
+            if not self.in_memory:
+                self._spill()
             for file in self._files:
                 file.close()
         except OSError as err:
             raise TableError(f"spilling to '{self._folder}' failed: {err}: nothing was committed") from err
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether nothing was spilled."""
-        return self._memory is not None
-
-    def reopen(self, sizes: Sequence[int]) -> None:
-        """Use the complete files of an earlier attempt, of these uncompressed sizes."""
-        self._memory = None
-        self.bytes[:] = sizes
+    def reopen(self, sizes: Sequence[int], rows: Sequence[int]) -> None:
+        """Use the complete files of an earlier attempt, of these uncompressed sizes and numbers of rows."""
+        self.in_memory = False
+        self.bytes[:], self.rows[:] = sizes, rows
 
     def path(self, bucket: int) -> Path:
         """Return the file of `bucket`."""
@@ -75,12 +77,22 @@ class Spool:
         `take_rows(batch, indices, schema)` gives them their own width again.
         """
         pieces = list(self._pieces(bucket))
-        if any(piece.schema != pieces[0].schema for piece in pieces):
+        if not _are_alike(pieces):
             pieces = [as_declared(piece, self._schema) for piece in pieces]
         return pa.concat_batches(pieces) if pieces else pa.RecordBatch.from_pylist([], schema=self._schema)
 
     def _pieces(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        return iter(self._memory[bucket]) if self._memory is not None else _read_streams(self.path(bucket))
+        if self.in_memory:
+            yield from self._held[bucket]
+            return
+        num_rows = 0
+        for piece in _read_streams(self.path(bucket)):
+            num_rows += piece.num_rows
+            yield piece
+        if num_rows != self.rows[bucket]:
+            raise TableError(
+                f"expected {self.rows[bucket]} samples in spill file '{self.path(bucket)}', got {num_rows}: build again"
+            )
 
     def _append(self, batch: pa.RecordBatch, buckets: IntArray) -> None:
         order = np.argsort(buckets, kind="stable")
@@ -89,22 +101,26 @@ class Spool:
         self._kept = grouped.schema
         for bucket in np.flatnonzero(np.diff(bounds)):
             piece = grouped.slice(int(bounds[bucket]), int(bounds[bucket + 1] - bounds[bucket]))
+            self._held[bucket].append(piece)
             self.bytes[bucket] += piece.nbytes
-            if self._memory is not None:
-                self._memory[bucket].append(piece)
-            else:
-                self._files[bucket].write(piece)
-        if self._memory is not None and self.bytes.sum() > self._memory_bytes:
-            self._spill()
+            self.rows[bucket] += piece.num_rows
+        self._held_bytes += grouped.nbytes
 
     def _spill(self) -> None:
-        assert self._memory is not None
-        self._folder.mkdir(parents=True, exist_ok=True)
-        waiting, self._memory = self._memory, None
-        for bucket in range(self.num_buckets):
-            self._files.append(_BucketFile(self.path(bucket), self._kept))
-            for piece in waiting[bucket]:
+        """Write what is held, one piece a bucket: many small ones would cost more to frame than to write."""
+        if self.in_memory:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._files = [_BucketFile(self.path(bucket), self._kept) for bucket in range(self.num_buckets)]
+            self.in_memory = False
+        for bucket, pieces in enumerate(self._held):
+            for piece in [pa.concat_batches(pieces)] if pieces and _are_alike(pieces) else pieces:
                 self._files[bucket].write(piece)
+            pieces.clear()
+        self._held_bytes = 0
+
+
+def _are_alike(pieces: Sequence[pa.RecordBatch]) -> bool:
+    return all(piece.schema == pieces[0].schema for piece in pieces)
 
 
 class _BucketFile:

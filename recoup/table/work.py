@@ -19,7 +19,7 @@ from recoup.table.arrays import IntArray
 from recoup.table.arrival import LatenessFilter
 from recoup.table.border import Border
 from recoup.table.build_config import BuildConfig
-from recoup.table.disk import check_disk, disk_needed
+from recoup.table.disk import check_disk, log_size
 from recoup.table.errors import TableError
 from recoup.table.manifest import MANIFEST, PARTS, WORK, Counts, Part, read_manifest
 from recoup.table.runs import Run, read_run, rows_in_order, write_run
@@ -53,8 +53,12 @@ class BuildWork:
         self._disk = 0
         if self._state is None:
             shutil.rmtree(self._folder, ignore_errors=True)
-            self._disk = disk_needed(source) + (0 if border is None else border.num_bytes)
-        num_buckets = self._num_buckets() if self._state is None else len(self._state["bytes"])
+            size = log_size(source)
+            before = 0 if border is None else border.num_bytes
+            self._disk = size.rows + before
+            num_buckets = self._num_buckets(size.spooled + before)
+        else:
+            num_buckets = len(self._state["bytes"])
         memory = min(_SPOOL_BYTES, config.memory_bytes // 4)
         self._spool = Spool(self._folder, sample_schema(source.schema), num_buckets, memory_bytes=memory)
 
@@ -68,7 +72,7 @@ class BuildWork:
         if self._state is None:
             self._fill(progress)
         else:
-            self._spool.reopen(self._state["bytes"])
+            self._spool.reopen(self._state["bytes"], self._state["rows"])
         assert self._state is not None
         config = self._config
         encoding = Encoding(
@@ -135,10 +139,10 @@ class BuildWork:
         ]
         return tuple(parts) if all(whole) else ()
 
-    def _num_buckets(self) -> int:
+    def _num_buckets(self, spooled: int) -> int:
         if self._config.num_buckets is not None:
             return self._config.num_buckets
-        wanted = self._disk * _BUCKETS_HELD // self._config.memory_bytes
+        wanted = spooled * _BUCKETS_HELD // self._config.memory_bytes
         return min(max(wanted + wanted // 4, _LEAST_BUCKETS), _MOST_BUCKETS)  # keys are not spread quite evenly
 
     def _run(self, encoding: Encoding, bucket: int) -> Run:
@@ -169,6 +173,7 @@ class BuildWork:
             "late": arrivals.num_late + (0 if border is None else border.num_early - repeated),
             "repeated": repeated,
             "bytes": self._spool.bytes.tolist(),
+            "rows": self._spool.rows.tolist(),
         }
         if not self._spool.in_memory:
             write_json_atomic(self._folder / STATE, self._state)
