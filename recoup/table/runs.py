@@ -69,7 +69,8 @@ def write_run(path: Path, rows: pa.RecordBatch, counts: Counts, *, in_memory: bo
     """Write the rows of a bucket, in order of start, and what was counted; or only return them."""
     size = max(1, rows.num_rows * _PIECE_BYTES // max(1, rows.nbytes))
     batches = [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
-    pieces = tuple(_piece(batch) for batch in batches)
+    bytes_a_row = rows.nbytes / max(1, rows.num_rows)  # to weigh every piece would cost more than to write it
+    pieces = tuple(_piece(batch, bytes_a_row) for batch in batches)
     if in_memory:
         return Run(path, counts, pieces, rows)
     facts = {"counts": to_table(counts), "pieces": [[p.first_start, p.last_start, p.bytes] for p in pieces]}
@@ -114,9 +115,9 @@ def rows_in_order(
         skip = max(0, skip - rows.num_rows)
 
 
-def _piece(rows: pa.RecordBatch) -> Piece:
+def _piece(rows: pa.RecordBatch, bytes_a_row: float) -> Piece:
     starts = rows.column(START)
-    return Piece(starts[0].as_py(), starts[len(starts) - 1].as_py(), rows.nbytes)
+    return Piece(starts[0].as_py(), starts[len(starts) - 1].as_py(), round(rows.num_rows * bytes_a_row))
 
 
 def _between(rows: pa.RecordBatch, low: int, high: int) -> list[pa.RecordBatch]:

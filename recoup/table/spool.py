@@ -28,6 +28,7 @@ class Spool:
         """Write nothing yet; rows go to files whenever more than `memory_bytes` have come."""
         self.num_buckets = num_buckets
         self.bytes = np.zeros(num_buckets, dtype=np.int64)
+        """Spilled bytes of each bucket, uncompressed."""
         self.rows = np.zeros(num_buckets, dtype=np.int64)
         self._folder = folder
         self._schema = schema
@@ -102,7 +103,6 @@ class Spool:
         for bucket in np.flatnonzero(np.diff(bounds)):
             piece = grouped.slice(int(bounds[bucket]), int(bounds[bucket + 1] - bounds[bucket]))
             self._held[bucket].append(piece)
-            self.bytes[bucket] += piece.nbytes
             self.rows[bucket] += piece.num_rows
         self._held_bytes += grouped.nbytes
 
@@ -115,6 +115,7 @@ class Spool:
         for bucket, pieces in enumerate(self._held):
             for piece in [pa.concat_batches(pieces)] if pieces and _are_alike(pieces) else pieces:
                 self._files[bucket].write(piece)
+                self.bytes[bucket] += piece.nbytes
             pieces.clear()
         self._held_bytes = 0
 

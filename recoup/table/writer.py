@@ -2,9 +2,9 @@
 
 Encodings are chosen by measure, on the recd-like log with pyarrow 26. IDs and floats take BYTE_STREAM_SPLIT (7 ns an ID
 against 13.5 for PLAIN, both 2.77 bytes: zstd then skips the zero bytes and entropy-codes little else) or a dictionary,
-whichever is smaller in a part's first row group: a dictionary halves what IDs of few distinct values take, and costs
-more than it saves where most IDs come once. Lengths, starts and inverses take a dictionary where they repeat (0.39
-bytes against 0.56 delta-packed), deltas else.
+where that is clearly smaller in a part's first row group: a dictionary halves what IDs of few distinct values take, and
+costs more than it saves where most IDs come once. Lengths, starts and inverses take a dictionary where they repeat
+(0.39 bytes against 0.56 delta-packed), deltas else.
 
 A part is written under a hidden temporary name, flushed, and renamed; the manifest names it later.
 """
@@ -30,6 +30,7 @@ DELTA = "DELTA_BINARY_PACKED"
 BYTE_SPLIT = "BYTE_STREAM_SPLIT"
 _FILLING = 16  # rows come in pieces of a sixteenth of a row group, so that groups fill up to near their limit
 _JUDGED = 65_536  # numbers looked at to judge a column of places
+_SMALLER = 0.95  # a dictionary must save this much of a part's first row group: by less, chance may have chosen it
 _REPEATS = 8  # mean uses of a number from which on a dictionary is taken: below, its entries outweigh what they save
 
 
@@ -202,7 +203,8 @@ def _encodings(schema: pa.Schema, first: pa.Table, level: int) -> dict[str, str]
         if kind.value_type == pa.int32():
             encodings[f"{name}.list.element"] = DICTIONARY if _few_distinct(numbers) else DELTA
         else:
-            encodings[f"{name}.list.element"] = min(BYTE_SPLIT, DICTIONARY, key=lambda e: _written(numbers, e, level))
+            by_dictionary, split = (_written(numbers, encoding, level) for encoding in (DICTIONARY, BYTE_SPLIT))
+            encodings[f"{name}.list.element"] = DICTIONARY if by_dictionary < _SMALLER * split else BYTE_SPLIT
     return encodings
 
 

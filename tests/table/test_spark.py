@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from recoup.table import (
     open_table,
 )
 from recoup.table.spark import SparkBuild, build_table_on_spark
+from recoup.table.spark.session import spark_session
 from recoup.table.verify import verify_table
 from tests.table.oracles import batch_of, sessions_of
 from tests.table.test_build import SCHEMA
@@ -50,9 +52,11 @@ import sys
 from pathlib import Path
 
 from recoup.table.spark import build_table_on_spark
-from tests.table.test_spark import CONFIG, SPARK, source
-build_table_on_spark(source(Path(sys.argv[1])), Path(sys.argv[2]), CONFIG, SPARK, mode="overwrite")
+from tests.table.test_spark import APPENDED, CONFIG, SPARK, source
+mode, log = sys.argv[3], source(Path(sys.argv[1]))
+build_table_on_spark(log, Path(sys.argv[2]), CONFIG if mode == "overwrite" else APPENDED, SPARK, mode=mode)
 """
+APPENDED = BuildConfig(sessions=CONFIG.sessions, writer=WriterConfig(partition_by="hour"))
 
 
 def source(folder):
@@ -72,9 +76,9 @@ def rows(path):
     return pa.Table.from_batches(table.iter_rows())
 
 
-def start_driver(tmp_path):
+def start_driver(tmp_path, mode="overwrite"):
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-W", "ignore", "-c", _DRIVER, str(tmp_path / "log"), str(tmp_path / "table")]
+    command = [sys.executable, "-W", "ignore", "-c", _DRIVER, str(tmp_path / "log"), str(tmp_path / "table"), mode]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
 
@@ -111,30 +115,42 @@ def test_spark_equals_the_embedded_engine_whatever_workers_die(tmp_path):
     assert {file.name for file in (tmp_path / "table" / "parts").iterdir()} == names
 
 
-def test_a_killed_driver_leaves_the_older_table(tmp_path):
-    """Kill -9 of the driver at any moment: the complete older table, or the newer one; never a mixture."""
+def kill_driver(driver, when):
+    """Kill -9 the driver as soon as `when` says so; its Java and Python workers, orphans now, are killed after it."""
+    while driver.poll() is None and not when():
+        time.sleep(0.02)
+    group = psutil.Process(driver.pid).children(recursive=True) if driver.poll() is None else []
+    driver.kill()
+    driver.wait()
+    for process in group:
+        if process.is_running():
+            process.kill()
+    return driver.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_a_killed_driver_leaves_the_older_table(tmp_path, mode):
+    """Kill -9 of the driver, at a random moment and while parts are written: the complete older table stays."""
     log = source(tmp_path / "log")
-    build_table(open_log(log), tmp_path / "table", BuildConfig())
+    first = pa.Table.from_batches(open_log(log).batches()).slice(0, 1500)
+    pq.write_table(first, tmp_path / "first.parquet")
+    build_table(
+        open_log(ParquetLog(path=str(tmp_path / "first.parquet"), schema=log.schema)), tmp_path / "table", APPENDED
+    )
     older = rows(tmp_path / "table")
-    for seconds in (6.0, 12.0):
-        driver = start_driver(tmp_path)
-        group = psutil.Process(driver.pid).children(recursive=True)
-        try:
-            driver.wait(seconds)
-        except subprocess.TimeoutExpired:
-            group = psutil.Process(driver.pid).children(recursive=True)
-            os.kill(driver.pid, signal.SIGKILL)
-            driver.wait()
-        for process in group:
-            if process.is_running():
-                process.kill()
-        found = open_table(tmp_path / "table")
-        assert found.manifest.generation in (0, 1, 2)
-        kept = pa.Table.from_batches(found.iter_rows())
-        if found.manifest.generation == 0:
-            assert kept.equals(older)
-        else:
-            assert verify_table(found) == []
+    parts = set((tmp_path / "table" / "parts").rglob("*.parquet"))
+    moment = time.monotonic() + Random(mode).uniform(3.0, 9.0)
+    kills = kill_driver(start_driver(tmp_path, mode), lambda: time.monotonic() > moment)
+
+    def is_writing():
+        return any(file.is_file() and file not in parts for file in (tmp_path / "table" / "parts").rglob("*"))
+
+    kills += kill_driver(start_driver(tmp_path, mode), is_writing)
+    assert kills == 2
+    found = open_table(tmp_path / "table")
+    assert found.manifest.generation == 0
+    assert pa.Table.from_batches(found.iter_rows()).equals(older)
+    assert all("left by a stopped build" in problem for problem in verify_table(found))
 
 
 def test_spark_appends_what_the_embedded_engine_appends(tmp_path):
@@ -147,11 +163,10 @@ def test_spark_appends_what_the_embedded_engine_appends(tmp_path):
         (tmp_path / name).mkdir()
         pq.write_table(part, tmp_path / name / "part-0.parquet")
     first, second = (ParquetLog(path=str(tmp_path / name), schema=log.schema) for name in ("first", "second"))
-    config = BuildConfig(sessions=CONFIG.sessions, writer=WriterConfig(partition_by="hour"))
     for name in ("table", "embedded"):
-        build_table(open_log(first), tmp_path / name, config)
-    build_table_on_spark(second, tmp_path / "table", config, SPARK, mode="append")
-    append_table(open_log(second), tmp_path / "embedded", config)
+        build_table(open_log(first), tmp_path / name, APPENDED)
+    build_table_on_spark(second, tmp_path / "table", APPENDED, SPARK, mode="append")
+    append_table(open_log(second), tmp_path / "embedded", APPENDED)
     assert rows(tmp_path / "table").equals(rows(tmp_path / "embedded"))
     counts = [open_table(tmp_path / name).manifest.counts for name in ("table", "embedded")]
     assert counts[0] == counts[1]
@@ -159,6 +174,13 @@ def test_spark_appends_what_the_embedded_engine_appends(tmp_path):
     assert counts[0].repeated + counts[0].late == 100
     with pytest.raises(TableError, match="engine embedded"):
         build_table_on_spark(second, tmp_path / "table", CONFIG, SPARK, mode="append")
+    with spark_session(SPARK.master, SPARK.options) as session:
+        read = session.read.parquet(str(tmp_path / "table" / "parts"))
+        hours = {row["hour"]: row["count"] for row in read.groupBy("hour").count().collect()}
+    starts = (
+        rows(tmp_path / "table").column("session_start").to_numpy().astype("datetime64[ms]").astype("datetime64[h]")
+    )
+    assert hours == dict(Counter(str(hour).replace("T", "-") for hour in starts))
 
 
 def test_sessions_of_both_engines_are_the_oracles_whatever_the_order_L05_L06(tmp_path):
