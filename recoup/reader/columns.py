@@ -83,9 +83,6 @@ class PartFile:
         start = chunk.dictionary_page_offset or chunk.data_page_offset
         data = np.frombuffer(os.pread(self._descriptor, chunk.total_compressed_size, start), dtype=np.uint8)
         announced = {_NUMBERS[encoding] for encoding in chunk.encodings}
-        # Packed dictionary codes are padded to eight: only the levels tell how many of them are values where a list
-        # may be empty.
-        offsets = offsets or not announced.isdisjoint((pages.RLE_DICTIONARY, pages.PLAIN_DICTIONARY))
         reader = _ChunkReader(data, dtype, chunk.num_values, num_rows if offsets else -1)
         packed = chunk.compression == "ZSTD"
         scratch = np.empty(pages.HEADER_FIELDS, dtype=np.int64)
@@ -156,10 +153,14 @@ class _ChunkReader:
         if self._lengths is not None:  # empty lists have a level and no value
             num_levels = int(self._lengths.sum()) - self._count
         if encoding in (pages.RLE_DICTIONARY, pages.PLAIN_DICTIONARY):
+            if self._lengths is None:  # packed codes are padded to eight: only the levels tell how many are values
+                num_levels = pages.count_present(page, num_levels)
+            if not 0 <= num_levels <= left.size:
+                return False
             found = pages.from_dictionary(
                 page, at, self._dictionary.view(_WORDS[self._dtype]), _words(left[:num_levels])
             )
-            if found < 0 or (self._lengths is not None and found != num_levels):
+            if found != num_levels:
                 return False
             self._count += found
             return True

@@ -147,6 +147,36 @@ def _little_endian(body: Bytes, at: int, num_bytes: int) -> int:
 
 
 @njit(cache=True, nogil=True)
+def count_present(body: Bytes, num_levels: int) -> int:
+    """Return how many of a page's levels have a value (an empty list has none), or -1 when they are damaged.
+
+    Only the definition levels are read: where no list is empty they are one run.
+    """
+    size = _int32(body, 0)
+    if size < 0 or 4 + size + 4 > body.size:
+        return -1
+    size_2 = _int32(body, 4 + size)
+    if size_2 < 0 or 8 + size + size_2 > body.size:
+        return -1
+    definition = np.zeros(5, dtype=np.int64)  # as in `add_list_lengths`
+    definition[0], definition[1] = 8 + size, 8 + size + size_2
+    done = 0
+    present = 0
+    while done < num_levels:
+        if not _fill_run(body, definition):
+            return -1
+        count = min(definition[2], num_levels - done)
+        if definition[3] >= 0:
+            present += count * definition[3]
+        else:
+            for at in range(definition[4], definition[4] + count):
+                present += np.int64(body[at >> 3] >> np.uint8(at & 7)) & 1
+        definition[2] -= count
+        done += count
+    return int(present)
+
+
+@njit(cache=True, nogil=True)
 def add_list_lengths(body: Bytes, num_levels: int, lengths: NDArray[np.int32], row: int) -> int:
     """Add a page's levels to the lengths of the lists; `row` is the list that the last page ended in (-1: none).
 
