@@ -1,6 +1,8 @@
 """The Spark engine: the same table as the embedded engine, through killed workers and killed drivers."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from random import Random
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 from recoup.log import ParquetLog, SyntheticLog, open_log
@@ -52,9 +55,10 @@ import sys
 from pathlib import Path
 
 from recoup.table.spark import build_table_on_spark
-from tests.table.test_spark import APPENDED, CONFIG, SPARK, source
-mode, log = sys.argv[3], source(Path(sys.argv[1]))
-build_table_on_spark(log, Path(sys.argv[2]), CONFIG if mode == "overwrite" else APPENDED, SPARK, mode=mode)
+from tests.table.test_spark import APPENDED, CONFIG, SPARK, on_cluster, source
+mode, log, table = sys.argv[3], source(Path(sys.argv[1])), Path(sys.argv[2])
+spark = on_cluster(sys.argv[4], Path(sys.argv[5])) if len(sys.argv) > 4 else SPARK
+build_table_on_spark(log, table, APPENDED if mode == "append" else CONFIG, spark, mode=mode)
 """
 APPENDED = BuildConfig(sessions=CONFIG.sessions, writer=WriterConfig(partition_by="hour"))
 
@@ -76,16 +80,78 @@ def rows(path):
     return pa.Table.from_batches(table.iter_rows())
 
 
-def start_driver(tmp_path, mode="overwrite"):
+def on_cluster(master, events):
+    """Return a build on a cluster of machines that run a slow task twice; what happens is logged in `events`."""
+    options = {
+        "driver.memory": "600m",
+        "driver.host": "127.0.0.1",
+        "driver.bindAddress": "127.0.0.1",
+        "executor.memory": "600m",
+        "eventLog.enabled": "true",
+        "eventLog.compress": "false",
+        "eventLog.dir": str(events),
+        "speculation": "true",
+        "speculation.quantile": "0.5",
+        "speculation.minTaskRuntime": "500ms",
+    }
+    named = {f"spark.{name}": value for name, value in options.items()}
+    return SparkBuild(master=master, shuffle_partitions=4, parts=4, options=named)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Yield a Spark master's address and its two workers, each a machine to Spark: they have addresses of their own."""
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_DAEMON_MEMORY": "300m",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    started = []
+
+    def start(kind, *options):
+        log = tmp_path / f"{kind}-{len(started)}.log"
+        command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *options]
+        with log.open("w") as file:
+            started.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
+        return log
+
+    def wait_for(log, pattern):
+        end = time.monotonic() + 60
+        while not (found := re.search(pattern, log.read_text())):
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        return found[0]
+
+    try:
+        master = wait_for(start("master.Master", "--host", "127.0.0.1", "--port", "0"), r"spark://[\d.:]+")
+        hosts = [("--host", f"127.0.0.{number}", "--work-dir", str(tmp_path / f"work-{number}")) for number in (2, 3)]
+        logs = [start("worker.Worker", *host, "--cores", "1", "--memory", "900m", master) for host in hosts]
+        for log in logs:
+            wait_for(log, "Successfully registered with master")
+        yield master, started[1:]
+    finally:
+        for process in started:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
+            process.wait()
+
+
+def start_driver(tmp_path, mode="overwrite", cluster=()):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-W", "ignore", "-c", _DRIVER, str(tmp_path / "log"), str(tmp_path / "table"), mode]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    return subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(
+        [*command, *cluster], cwd=root, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
-def workers(driver):
+def python_workers(process):
     found = []
-    for child in psutil.Process(driver.pid).children(recursive=True):
+    for child in psutil.Process(process.pid).children(recursive=True):
         try:
             if "pyspark.daemon" in child.cmdline() and "pyspark.daemon" in child.parent().cmdline():
                 found.append(child)
@@ -94,20 +160,30 @@ def workers(driver):
     return found
 
 
-def test_spark_equals_the_embedded_engine_whatever_workers_die(tmp_path):
-    """A build whose Python worker is killed is retried; its table equals the embedded engine's, row for row."""
+def test_spark_equals_the_embedded_engine_whatever_workers_die_or_hang(tmp_path, cluster):
+    """On two machines a Python worker is killed and one frozen: a retried and a speculative task, the same table."""
+    master, machines = cluster
     log = source(tmp_path / "log")
     build_table(open_log(log), tmp_path / "embedded", CONFIG)
-    driver = start_driver(tmp_path)
-    killed = 0
+    (tmp_path / "events").mkdir()
+    driver = start_driver(tmp_path, cluster=(master, str(tmp_path / "events")))
+    killed, frozen = [], []
     while driver.poll() is None:
-        if not killed:
-            for worker in workers(driver)[:1]:
+        for worker in [worker for machine in machines for worker in python_workers(machine)]:
+            if not killed:
                 worker.send_signal(signal.SIGKILL)
-                killed += 1
-        time.sleep(0.05)
-    assert killed == 1
-    assert driver.returncode == 0
+                killed.append(worker)
+            elif not frozen and worker not in killed:
+                worker.send_signal(signal.SIGSTOP)
+                frozen.append(worker)
+        time.sleep(0.01)
+    assert (driver.returncode, len(killed), len(frozen)) == (0, 1, 1)
+    logged = [
+        json.loads(line) for file in (tmp_path / "events").rglob("events_*") for line in file.read_text().splitlines()
+    ]
+    tasks = [event["Task Info"] for event in logged if event["Event"] == "SparkListenerTaskEnd"]
+    assert any(task["Failed"] for task in tasks)
+    assert any(task["Speculative"] and not task["Failed"] and not task["Killed"] for task in tasks)
     assert rows(tmp_path / "table").equals(rows(tmp_path / "embedded"))
     counts = [open_table(tmp_path / name).manifest.counts for name in ("table", "embedded")]
     assert counts[0] == counts[1]
@@ -139,14 +215,16 @@ def test_a_killed_driver_leaves_the_older_table(tmp_path, mode):
     )
     older = rows(tmp_path / "table")
     parts = set((tmp_path / "table" / "parts").rglob("*.parquet"))
-    moment = time.monotonic() + Random(mode).uniform(3.0, 9.0)
-    kills = kill_driver(start_driver(tmp_path, mode), lambda: time.monotonic() > moment)
 
     def is_writing():
         return any(file.is_file() and file not in parts for file in (tmp_path / "table" / "parts").rglob("*"))
 
-    kills += kill_driver(start_driver(tmp_path, mode), is_writing)
-    assert kills == 2
+    moments = [is_writing]
+    if mode == "overwrite":
+        end = time.monotonic() + Random().uniform(3.0, 9.0)
+        moments.insert(0, lambda: time.monotonic() > end)
+    for moment in moments:
+        assert kill_driver(start_driver(tmp_path, mode), moment)
     found = open_table(tmp_path / "table")
     assert found.manifest.generation == 0
     assert pa.Table.from_batches(found.iter_rows()).equals(older)
