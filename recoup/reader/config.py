@@ -1,7 +1,7 @@
 """What the reader can be told: batch size, order, guard, workers, features, transforms."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from recoup.core import ConfigError
@@ -11,13 +11,17 @@ from recoup.reader.transforms.config import TransformConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleRange:
-    """A part of the table by time: sessions whose first sample lies in this fraction of the samples, in table order.
+    """A part of the table by time, as fractions of its samples or between two moments.
 
-    Ranges that touch share no session: a session belongs to the range that holds its first sample.
+    A session belongs to the range that holds its first sample: ranges that touch share none.
     """
 
     from_fraction: float = 0.0
     to_fraction: float = 1.0
+    from_time: datetime | None = None
+    """Sessions that begin at this moment or later, `2026-12-01T00:00:00Z`; None = from the first."""
+    to_time: datetime | None = None
+    """Sessions that begin before this moment; None = to the last."""
 
     def __post_init__(self) -> None:
         """Check the order of the bounds."""
@@ -26,6 +30,24 @@ class SampleRange:
                 "expected 0 <= from_fraction <= to_fraction <= 1, "
                 f"got from_fraction {self.from_fraction} and to_fraction {self.to_fraction}"
             )
+        for name, moment in (("from_time", self.from_time), ("to_time", self.to_time)):
+            if moment is not None and moment.tzinfo is None:
+                raise ConfigError(f"{name}: expected a time zone, as in {moment.isoformat()}Z, got none")
+        if self.from_time is not None and self.to_time is not None and self.from_time >= self.to_time:
+            raise ConfigError(
+                f"expected from_time < to_time, got from_time {self.from_time.isoformat()} "
+                f"and to_time {self.to_time.isoformat()}"
+            )
+        if self.by_time and (self.from_fraction, self.to_fraction) != (0.0, 1.0):
+            raise ConfigError(
+                "expected fractions or times, got both: "
+                f"from_fraction {self.from_fraction} and to_fraction {self.to_fraction} with a from_time or to_time"
+            )
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the range lies between moments."""
+        return self.from_time is not None or self.to_time is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,10 @@ class _Part(Protocol):
     def row_groups(self) -> Sequence[_RowGroup]: ...
     @property
     def checksum(self) -> str: ...
+    @property
+    def first_start(self) -> int: ...
+    @property
+    def last_start(self) -> int: ...
 
 
 class _Manifest(Protocol):
@@ -78,7 +83,11 @@ def part_digests(table: ReadableTable) -> tuple[str, ...]:
 def row_group_slices(table: ReadableTable, samples: SampleRange, num_parts: int) -> tuple[RowGroupSlice, ...]:
     """Return the slices of the first `num_parts` parts that hold the sessions of the range.
 
-    A session belongs to the range in which its first sample lies; at most two row groups' counts are read for it.
+    A session belongs to the range in which its first sample lies.
+
+    Raises:
+        ReaderError: no session begins between the moments of the range, or a part is missing or damaged.
+    Cost: reads the counts of at most two row groups, or the session starts of at most two parts.
     """
     groups = [
         (p, g, group)
@@ -90,10 +99,13 @@ def row_group_slices(table: ReadableTable, samples: SampleRange, num_parts: int)
         RowGroupSlice(ordinal=ordinal, part=p, row_group=g, first_row=0, num_rows=group.rows, num_samples=group.samples)
         for ordinal, (p, g, group) in enumerate(groups)
     ]
-    total = sum(piece.num_samples for piece in whole)
-    bounds = [round(fraction * total) for fraction in (samples.from_fraction, samples.to_fraction)]
     paths = part_paths(table)
-    first, end = (_first_session(whole, paths, bound) for bound in bounds)
+    if samples.by_time:
+        first, end = _between(table, whole, samples)
+    else:
+        total = sum(piece.num_samples for piece in whole)
+        bounds = [round(fraction * total) for fraction in (samples.from_fraction, samples.to_fraction)]
+        first, end = (_first_session(whole, paths, bound) for bound in bounds)
     kept: list[RowGroupSlice] = []
     for index, piece in enumerate(whole):
         row_0 = first[1] if index == first[0] else (0 if index > first[0] else piece.num_rows)
@@ -123,11 +135,56 @@ def _first_session(whole: Sequence[RowGroupSlice], paths: Sequence[str], bound: 
     return len(whole), 0
 
 
+def _between(
+    table: ReadableTable, whole: Sequence[RowGroupSlice], samples: SampleRange
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (slice, row) of the first session of a range by time, and of the first after it."""
+    first, end = (0, 0), (len(whole), 0)
+    if samples.from_time is not None:
+        first = _first_since(table, whole, _milliseconds(samples.from_time))
+    if samples.to_time is not None:
+        end = _first_since(table, whole, _milliseconds(samples.to_time))
+    if whole and first >= end:
+        parts = table.manifest.parts
+        held = [datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat() for ms in (_starts(parts, 0), _starts(parts, -1))]
+        bounds = [None if bound is None else bound.isoformat() for bound in (samples.from_time, samples.to_time)]
+        raise ReaderError(
+            f"expected sessions that begin from {bounds[0] or 'the first'} to before {bounds[1] or 'the end'}, got "
+            f"none (the table's begin from {held[0]} to {held[1]} in {table.path}): change from_time and to_time"
+        )
+    return first, end
+
+
+def _first_since(table: ReadableTable, whole: Sequence[RowGroupSlice], time: int) -> tuple[int, int]:
+    """Return (slice, row) of the first session that begins at `time` (ms) or later; rows lie in order of start."""
+    paths = part_paths(table)
+    for index, piece in enumerate(whole):
+        if table.manifest.parts[piece.part].last_start >= time:
+            row = int(np.searchsorted(_columns(piece, paths, ["session_start"])[0], time))
+            if row < piece.num_rows:
+                return index, row
+    return len(whole), 0
+
+
+def _starts(parts: Sequence[_Part], end: int) -> int:
+    full = [part for part in parts if part.rows]
+    return full[end].last_start if end else full[end].first_start
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
 def _counts(piece: RowGroupSlice, paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    num_samples, chunk = _columns(piece, paths, ["num_samples", "chunk"])
+    return num_samples.astype(np.int64), chunk
+
+
+def _columns(piece: RowGroupSlice, paths: Sequence[str], names: list[str]) -> list[np.ndarray]:
     path = paths[piece.part]
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
-            table = file.read_row_group(piece.row_group, columns=["num_samples", "chunk"], use_threads=False)
+            table = file.read_row_group(piece.row_group, columns=names, use_threads=False)
     except (OSError, pa.ArrowException) as err:
         raise ReaderError(f"expected a readable table part at {path}, got: {str(err).splitlines()[0]}") from err
-    return table.column("num_samples").to_numpy().astype(np.int64), table.column("chunk").to_numpy()
+    return [table.column(name).to_numpy() for name in names]

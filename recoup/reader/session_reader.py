@@ -10,6 +10,7 @@ number of ranks, workers or another batch size.
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -274,4 +275,10 @@ def _order(config: ReaderConfig) -> dict[str, Any]:
         "guard_batch_size": config.batch_size if config.max_samples_per_session_per_batch else 0,
         "from_fraction": config.samples.from_fraction,
         "to_fraction": config.samples.to_fraction,
+        "from_time": _moment(config.samples.from_time),
+        "to_time": _moment(config.samples.to_time),
     }
+
+
+def _moment(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).isoformat()

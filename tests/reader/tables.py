@@ -71,9 +71,9 @@ def random_sessions(seed=0, num_sessions=20, mean_length=5, schema=SCHEMA):
     return sessions
 
 
-def encode_row(session, schema, chunk):
+def encode_row(session, schema, chunk, start):
     """Return one table row: versions in order of first use, each a window of its own unless it continues the last."""
-    row = {"session_key": session[0]["key"], "session_start": session[0]["time"], "chunk": chunk}
+    row = {"session_key": session[0]["key"], "session_start": start, "chunk": chunk}
     row["num_samples"] = len(session)
     row["time"] = [s["time"] for s in session]
     for name in (*schema.labels, *schema.dense_names):
@@ -153,7 +153,10 @@ def write_table(
     rows = []
     for session in sessions:
         step = max_samples_per_row or len(session)
-        rows += [encode_row(session[i : i + step], schema, i // step) for i in range(0, len(session), step)]
+        rows += [
+            encode_row(session[i : i + step], schema, i // step, session[0]["time"])
+            for i in range(0, len(session), step)
+        ]
     (folder / "parts").mkdir(parents=True)
     parts = []
     groups = [rows[i : i + rows_per_group] for i in range(0, len(rows), rows_per_group)] or [[]]
@@ -176,6 +179,8 @@ def write_table(
                 samples=sum(g.samples for g in row_groups),
                 row_groups=row_groups,
                 checksum=f"{p}",
+                first_start=min((r["session_start"] for g in groups[p : p + groups_per_part] for r in g), default=0),
+                last_start=max((r["session_start"] for g in groups[p : p + groups_per_part] for r in g), default=0),
             )
         )
     return HandTable(folder, schema, SimpleNamespace(parts=parts))

@@ -1,6 +1,8 @@
 """Batches hold the table's samples: whatever the batch size, order, guard, groups and features asked for."""
 
+import tomllib
 from collections import Counter
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recoup.core import ConfigError, from_table, to_table
+from recoup.core import ConfigError, from_table, to_table, to_toml
 from recoup.reader import ReaderConfig, ReaderError, SampleRange, SessionReader
 from tests.reader.tables import SCHEMA, by_time, plain_samples, random_sessions, samples_of, write_table
+
+DAY = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def read(table, *, rank=0, world_size=1, **options):
@@ -197,6 +201,41 @@ def test_time_split_shares_no_session(tmp_path_factory, seed, cuts, max_row):
     assert sum(len(k) for k in keys) == len(sessions)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.lists(st.integers(-1500, 16500), min_size=1, max_size=3), st.sampled_from([0, 2]))
+def test_ranges_between_moments_hold_the_sessions_that_begin_there(tmp_path_factory, seed, cuts, max_row):
+    """Every range holds exactly the sessions that begin in it, whole; one without sessions is an error."""
+    sessions = random_sessions(seed, 15)
+    table = write_table(tmp_path_factory.mktemp("t") / "t", sessions, max_samples_per_row=max_row)
+    bounds = [None, *sorted(set(cuts)), None]
+    for first, end in pairwise(bounds):
+        samples = SampleRange(from_time=moment(first), to_time=moment(end))
+        chosen = [
+            session
+            for session in sessions
+            if (first is None or session[0]["time"] >= first) and (end is None or session[0]["time"] < end)
+        ]
+        if chosen:
+            assert flat(read(table, samples=samples)) == plain_samples(chosen)
+        else:
+            with pytest.raises(ReaderError, match=r"expected sessions that begin from .*, got none .the table's begin"):
+                read(table, samples=samples)
+
+
+def moment(milliseconds):
+    return (
+        None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, tz=timezone(timedelta(hours=2)))
+    )
+
+
+def test_a_range_between_moments_is_written_in_toml():
+    """Moments are TOML's own, with a time zone; fractions beside them, or none before the other, are refused."""
+    text = "batch_size = 4\nsamples = { from_time = 2026-12-01T00:00:00Z, to_time = 2026-12-02T00:00:00+01:00 }"
+    config = from_table(ReaderConfig, tomllib.loads(text))
+    assert config.samples.to_time - config.samples.from_time == timedelta(hours=23)
+    assert from_table(ReaderConfig, tomllib.loads(to_toml(config))) == config
+
+
 def test_row_groups_without_rows_F09(tmp_path):
     """A table without samples, and an empty row group in the middle, are read as what they are."""
     sessions = random_sessions(7, 10)
@@ -267,6 +306,9 @@ def test_flipped_bit_is_noticed_F08(tmp_path):
         ({"prefetch": 0}, "prefetch >= 1"),
         ({"max_samples_per_session_per_batch": -1}, "got -1"),
         ({"samples": {"from_fraction": 0.5, "to_fraction": 0.2}}, "from_fraction 0.5 and to_fraction 0.2"),
+        ({"samples": {"from_time": datetime(2026, 1, 2)}}, "from_time: expected a time zone"),
+        ({"samples": {"from_time": DAY, "to_time": DAY}}, "expected from_time < to_time, got from_time 2026-01-02"),
+        ({"samples": {"from_time": DAY, "to_fraction": 0.5}}, "expected fractions or times, got both"),
         ({"shuffle": "random"}, "got 'random'"),
         ({"worker_silence_limit": "1s"}, "worker_silence_limit >= 2s"),
         ({"typo": 1}, "unknown key 'typo'"),

@@ -1,6 +1,7 @@
 """Law 4: resume at every batch, with any number of workers and ranks, leaves the same remaining samples."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -198,6 +199,10 @@ def test_uncommitted_batches_come_again(tmp_path):
         ({"shuffle": "full"}, "resume with shuffle = 'chronological', as saved, got 'full'"),
         ({"shuffle": "chronological", "seed": 1}, "resume with seed = 0, as saved, got 1"),
         ({"samples": SampleRange(to_fraction=0.5)}, "resume with to_fraction = 1.0"),
+        (
+            {"samples": SampleRange(from_time=datetime(1970, 1, 1, tzinfo=UTC))},
+            "resume with from_time = None, as saved",
+        ),
         ({"max_samples_per_session_per_batch": 3}, "max_samples_per_session_per_batch = 0"),
     ],
 )
