@@ -30,6 +30,7 @@ from recoup.table.writer import TableWriter
 
 STATE = "state.json"
 """Says that the spool is complete, and what it was made from; finished runs and parts stand beside it."""
+_LAYOUT = 2  # of the work folder: a build that another version stopped is not gone on with
 _SPOOL_BYTES = 64_000_000  # a log smaller than this is never spilled
 _LEAST_BUCKETS, _MOST_BUCKETS = 16, 1024  # one open file each while the log is read
 _BUCKETS_HELD = 5  # what encoding two buckets holds at once: their samples, the sorted copies, encoded bytes
@@ -197,5 +198,5 @@ class BuildWork:
 
 
 def _fingerprint(source: LogSource, config: BuildConfig, *, appends: bool) -> str:
-    facts = ["append" if appends else "build", source.describe(), to_table(source.schema), to_table(config)]
+    facts = ["append" if appends else "build", _LAYOUT, source.describe(), to_table(source.schema), to_table(config)]
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
