@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: .venv/installed ## train on a real log, with and without deduplication, and survive a lost shard
 	$(BIN)/recoup demo $(ARGS)
 
-test: .venv/installed ## run every test
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/installed ## run every test, two at once
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check: .venv/installed ## format, lint, types, floors
 	$(BIN)/ruff format --check .

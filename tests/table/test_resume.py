@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -27,14 +26,14 @@ CONFIG = BuildConfig(
 )
 
 NURSERY = """
-import os, sys
+import os, select, signal, sys
 from pathlib import Path
 from recoup.log import ParquetLog, open_log
 from recoup.table import WriterConfig, append_table, build_table, compact_table
 from tests.table.test_resume import CONFIG, SCHEMA
 
 for line in sys.stdin:  # one action a line, each in a child of its own that starts with everything loaded
-    action, log, folder = line.split()
+    action, log, folder, kill_after = line.split()
     if not Path(folder + "-warm").exists():
         build_table(open_log(ParquetLog(path=log, schema=SCHEMA)), Path(folder + "-warm"), CONFIG)
     source = open_log(ParquetLog(path=log, schema=SCHEMA))
@@ -47,14 +46,17 @@ for line in sys.stdin:  # one action a line, each in a child of its own that sta
         else:
             compact_table(Path(folder), WriterConfig())
         os._exit(0)
-    print(pid, flush=True)
+    if float(kill_after) >= 0:
+        ended, _, _ = select.select([os.pidfd_open(pid)], [], [], float(kill_after))
+        if not ended:  # or as good as: its number is its own until it is waited for
+            os.kill(pid, signal.SIGKILL)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
 @pytest.fixture
 def nursery():
-    """Yield a process that builds what it is told: `action log folder` in; the child's pid, then its exit code, out."""
+    """Yield a process that builds what it is told: `action log folder seconds` in; its exit code out."""
     command = [sys.executable, "-c", NURSERY]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         yield process
@@ -62,13 +64,8 @@ def nursery():
 
 
 def build_in_child(nursery, log, folder, kill_after=None, action="build"):
-    """Build, append or compact in a child, kill -9 it after some seconds, and return its exit code."""
-    nursery.stdin.write(f"{action} {log} {folder}\n")
-    pid = int(nursery.stdout.readline())
-    if kill_after is not None:
-        ready, _, _ = select.select([nursery.stdout], [], [], kill_after)
-        if not ready:
-            os.kill(pid, signal.SIGKILL)
+    """Build, append or compact in a child, kill -9 it after some seconds (None: never), and return its exit code."""
+    nursery.stdin.write(f"{action} {log} {folder} {-1 if kill_after is None else kill_after}\n")
     return int(nursery.stdout.readline())
 
 
