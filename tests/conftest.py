@@ -11,10 +11,12 @@ settings.load_profile("recoup")
 CLUSTERS = ("tests/runtime/", "tests/table/test_spark.py")
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item):
+    """Give every file's tests one worker, and all clusters the same one (pytest-xdist's `loadgroup`)."""
+    path = item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group("clusters" if path.startswith(CLUSTERS) else path))
+
+
 def pytest_collection_modifyitems(items):
-    """Give every file's tests one worker, and all clusters the same one, first (pytest-xdist's `loadgroup`)."""
-    for item in items:
-        path = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("clusters" if path.startswith(CLUSTERS) else path))
+    """Put the clusters first: they take longest."""
     items.sort(key=lambda item: not item.nodeid.startswith(CLUSTERS))

@@ -1,7 +1,6 @@
 """Kill -9 at any moment: a complete older or newer table, and a resumed build that makes nothing finished again."""
 
 import json
-import os
 import random
 import signal
 import subprocess
