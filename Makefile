@@ -9,7 +9,7 @@ demo: .venv/installed ## train on a real log, with and without deduplication, an
 	$(BIN)/recoup demo $(ARGS)
 
 test: .venv/installed ## run every test, two at once
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
 check: .venv/installed ## format, lint, types, floors
 	$(BIN)/ruff format --check .

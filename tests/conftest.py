@@ -1,7 +1,7 @@
 """Hypothesis without deadlines, and which tests share a worker when several run at once (`make test`)."""
 
-import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # On a fresh clone the first example of a test may wait for a kernel to be compiled.
 settings.register_profile("recoup", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -11,10 +11,19 @@ settings.load_profile("recoup")
 CLUSTERS = ("tests/runtime/", "tests/table/test_spark.py")
 
 
-def pytest_itemcollected(item):
-    """Give every file's tests one worker, and all clusters the same one (pytest-xdist's `loadgroup`)."""
-    path = item.nodeid.partition("::")[0]
-    item.add_marker(pytest.mark.xdist_group("clusters" if path.startswith(CLUSTERS) else path))
+class FilesAndClusters(LoadScopeScheduling):
+    """Every file's tests share a worker, and all clusters the same one.
+
+    pytest-xdist 3.8's own `--dist loadgroup` renames tests, which pytest 9.2 does not heed: nothing is grouped.
+    """
+
+    def _split_scope(self, nodeid):
+        return "clusters" if nodeid.startswith(CLUSTERS) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Give the workers their tests by file."""
+    return FilesAndClusters(config, log)
 
 
 def pytest_collection_modifyitems(items):

@@ -46,7 +46,9 @@ for line in sys.stdin:  # one action a line, each in a child of its own that sta
             compact_table(Path(folder), WriterConfig())
         os._exit(0)
     if float(kill_after) >= 0:
-        ended, _, _ = select.select([os.pidfd_open(pid)], [], [], float(kill_after))
+        descriptor = os.pidfd_open(pid)
+        ended, _, _ = select.select([descriptor], [], [], float(kill_after))
+        os.close(descriptor)
         if not ended:  # or as good as: its number is its own until it is waited for
             os.kill(pid, signal.SIGKILL)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
