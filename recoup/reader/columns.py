@@ -3,6 +3,7 @@
 The direct way takes what the table writer writes: lists that are not nullable of int64, int32 or float32, pages of
 version 1, zstd or no compression, PLAIN, dictionary or split bytes. Every page's checksum is verified. Anything else
 (another writer's file, delta-packed columns) is read by pyarrow, with the same result.
+IDs are stored as codes (`recoup.coding`): a part's `f__codes` is read as `f__values`, its IDs.
 """
 
 import os
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from recoup.coding import codes_column, hot_column, ids_of, read_hot
 from recoup.reader import page_kernels as pages
 from recoup.reader.errors import ReaderError
 from recoup.reader.memory import empty, frozen
@@ -50,7 +52,12 @@ class PartFile:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._zstd = pa.Codec("zstd")
-        self.names: frozenset[str] = frozenset(self._arrow.schema_arrow.names)
+        stored = frozenset(self._arrow.schema_arrow.names)
+        coded = [name.removesuffix(codes_column("")) for name in stored if name.endswith(codes_column(""))]
+        self._coded = {f"{feature}__values": feature for feature in coded if hot_column(feature) in stored}
+        self.names: frozenset[str] = stored | self._coded.keys()
+        """Columns that can be read: those of the file, and the IDs of each feature."""
+        self._hot: dict[str, NDArray[np.int64]] = {}
         self._leaves = _direct_leaves(self._arrow.schema)
 
     def close(self) -> None:
@@ -64,6 +71,21 @@ class PartFile:
         Raises:
             OSError, pa.ArrowException, ReaderError: the file is damaged.
         """
+        coded = {codes_column(self._coded[name]): name for name in names if name in self._coded}
+        stored = [codes_column(self._coded[name]) if name in self._coded else name for name in names]
+        found = self._read(row_group, stored, {name for name in stored if coded.get(name, name) in with_offsets})
+        unknown = [self._coded[name] for name in coded.values() if self._coded[name] not in self._hot]
+        if unknown:
+            self._hot |= read_hot(self._arrow, unknown)
+        for code, name in coded.items():
+            column = found[code]
+            if not column.values.flags.writeable:  # Arrow's own memory
+                found[code] = column = Column(column.values.copy(), column.offsets)
+            ids_of(column.values, self._hot[self._coded[name]])
+        return {coded.get(name, name): _frozen(column) for name, column in found.items()}
+
+    def _read(self, row_group: int, names: Sequence[str], with_offsets: Collection[str]) -> dict[str, Column]:
+        """Return columns of the file as they are stored."""
         metadata = self._arrow.metadata.row_group(row_group)
         columns: dict[str, Column] = {}
         for name in names:
@@ -143,10 +165,10 @@ class _ChunkReader:
     def finish(self) -> Column:
         values = self._values[: self._count]
         if self._lengths is None:
-            return Column(frozen(values), None)
+            return Column(values, None)
         offsets = np.zeros(self._lengths.size + 1, dtype=np.int32)
         np.cumsum(self._lengths, out=offsets[1:])
-        return Column(frozen(values), frozen(offsets))
+        return Column(values, offsets)
 
     def _decode(self, encoding: int, page: NDArray[np.uint8], at: int, num_levels: int) -> bool:
         left = self._values[self._count :]
@@ -203,3 +225,7 @@ def _from_arrow(column: pa.ChunkedArray) -> Column:
     if not pa.types.is_list(column.type):
         return Column(array.to_numpy(), None)
     return Column(array.values.to_numpy(zero_copy_only=True), array.offsets.to_numpy())
+
+
+def _frozen(column: Column) -> Column:
+    return Column(frozen(column.values), None if column.offsets is None else frozen(column.offsets))

@@ -19,6 +19,7 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from recoup.coding import codes_column
 from recoup.reader.columns import Column, PartFile
 from recoup.reader.errors import ReaderError
 from recoup.reader.gather import Buffers, buffers
@@ -176,7 +177,7 @@ def _column_names(selection: Selection, found: frozenset[str], path: str) -> tup
     for group, features in selection.groups:
         if group:
             names.append(f"{group}__inverse")
-        present = [f for f in features if _is_there(f, f"{f}__values", found, selection, path)]
+        present = [f for f in features if _is_there(f, codes_column(f), found, selection, path)]
         for feature in present:
             names += [f"{feature}__values", f"{feature}__length"]
             names += [f"{feature}__start"] if group else []

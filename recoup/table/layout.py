@@ -2,12 +2,14 @@
 
 Per sample: time, event id, labels, dense, and the lists of ungrouped features. Per dedup group: `<group>__inverse`
 (sample -> version) and, for each of its features, one buffer of IDs and a window (start, length) for every version.
+In a part the buffers of IDs are stored as codes, beside the part's hot IDs (`recoup.coding`).
 """
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from recoup.coding import codes_column, hot_column
 from recoup.schema import Schema, SchemaError, key_type, weights_column
 
 KEY = "session_key"
@@ -83,11 +85,32 @@ def row_schema(schema: Schema) -> pa.Schema:
             fields.append(_list(inverse_column(group.name), pa.int32()))
         for feature in group.features:
             fields += _feature_fields(schema, feature)
-    names = [field.name for field in fields]
-    for name in names:
-        if names.count(name) > 1:
-            raise SchemaError(f"expected distinct columns in the session table, got {name!r} twice: rename the feature")
+    rows = pa.schema(fields)
+    for names in (rows.names, part_schema(rows).names):
+        for name in names:
+            if names.count(name) > 1:
+                raise SchemaError(
+                    f"expected distinct columns in the session table, got {name!r} twice: rename the feature"
+                )
+    return rows
+
+
+def part_schema(rows: pa.Schema) -> pa.Schema:
+    """Return the Arrow schema of a part that stores such rows (or some of their columns)."""
+    fields: list[pa.Field] = []
+    for field in rows:
+        feature = feature_of_values(field)
+        fields += [field] if feature is None else [_list(name(feature), pa.int64()) for name in _STORED]
     return pa.schema(fields)
+
+
+def feature_of_values(field: pa.Field) -> str | None:
+    """Return the feature whose IDs this column of rows holds; None if it holds something else."""
+    holds = field.name.endswith(values_column("")) and field.type.equals(_list("", pa.int64()).type)
+    return field.name.removesuffix(values_column("")) if holds else None
+
+
+_STORED = (codes_column, hot_column)
 
 
 def _feature_fields(schema: Schema, feature: str) -> list[pa.Field]:

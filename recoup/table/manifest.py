@@ -15,7 +15,7 @@ from recoup.table.histories import HistoryFeature
 from recoup.table.history_means import HistoryMean
 from recoup.table.sessions import SessionRule
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 PARTS = "parts"
 WORK = ".build"

@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recoup.coding import hot_column, read_hot
 from recoup.core import Progress, no_progress, sync_folder, temporary_path
 from recoup.schema import Schema, sample_schema
 from recoup.table.arrays import IntArray
+from recoup.table.coded import with_ids
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
 from recoup.table.gather import take_rows
-from recoup.table.layout import row_columns, row_schema
+from recoup.table.layout import feature_of_values, part_schema, row_columns, row_schema
 from recoup.table.manifest import PARTS, Manifest, Part, read_manifest
 from recoup.table.order import as_declared
 from recoup.table.remote import is_remote, local_path, pull_table
@@ -80,14 +82,17 @@ class SessionTable:
         """
         full = row_schema(self.schema)
         target = full if columns is None else pa.schema([field for field in full if field.name in columns])
+        features = [feature for feature in map(feature_of_values, target) if feature is not None]
+        stored = [name for name in part_schema(target).names if name not in {hot_column(f) for f in features}]
         for part in self.manifest.parts if parts is None else parts:
             path = self.part_path(part.name)
             try:
                 with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=verify_pages) as file:
+                    hot = read_hot(file, features)
                     for number, group in enumerate(part.row_groups):
                         size = max(1, group.rows * batch_samples // max(1, group.samples))
-                        for batch in file.iter_batches(size, row_groups=[number], columns=target.names):
-                            yield as_declared(batch, target)
+                        for batch in file.iter_batches(size, row_groups=[number], columns=stored):
+                            yield as_declared(with_ids(batch, hot, target), target)
             except (OSError, pa.ArrowException) as err:
                 raise TableError(f"part '{path}' cannot be read: {err}: restore it or rebuild the table") from err
 

@@ -1,12 +1,7 @@
 """Write rows as Parquet parts: zstd, page checksums, row groups of whole rows capped in bytes.
 
-Encodings are chosen by measure, on the recd-like log with pyarrow 26. IDs and floats take BYTE_STREAM_SPLIT (7 ns an ID
-against 13.5 for PLAIN, both 2.77 bytes: zstd then skips the zero bytes and entropy-codes little else) or a dictionary,
-where that is clearly smaller in a part's first row group: a dictionary halves what IDs of few distinct values take, and
-costs more than it saves where most IDs come once. Lengths, starts and inverses take a dictionary where they repeat
-(0.39 bytes against 0.56 delta-packed), deltas else.
-
-A part is written under a hidden temporary name, flushed, and renamed; the manifest names it later.
+Encodings and codes are chosen a part, by its first row group (`encodings`). A part is written under a hidden temporary
+name, flushed, and renamed; the manifest names it later.
 """
 
 import hashlib
@@ -21,17 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recoup.core import sync_folder, temporary_path
-from recoup.table.layout import CHUNK, NUM_SAMPLES, START, TIME
+from recoup.table.coded import coded_rows
+from recoup.table.encodings import DICTIONARY, judged_storage
+from recoup.table.layout import NUM_SAMPLES, START, part_schema
 from recoup.table.manifest import PARTS, Part, RowGroup
 from recoup.table.partitions import partitioned
 
-DICTIONARY = "dictionary"
-DELTA = "DELTA_BINARY_PACKED"
-BYTE_SPLIT = "BYTE_STREAM_SPLIT"
 _FILLING = 16  # rows come in pieces of a sixteenth of a row group, so that groups fill up to near their limit
-_JUDGED = 65_536  # numbers looked at to judge a column of places
-_SMALLER = 0.95  # a dictionary must save this much of a part's first row group: by less, chance may have chosen it
-_REPEATS = 8  # mean uses of a number from which on a dictionary is taken: below, its entries outweigh what they save
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +102,10 @@ class TableWriter:
         rows = pa.Table.from_batches(self._waiting, self._schema)
         if self._open is None:
             self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, rows)
-        self._open.write(rows)
+        if not self._open.write(rows):
+            self._close_part()
+            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, rows)
+            self._open.write(rows)
         self._waiting.clear()
         self._waiting_bytes = 0
         if self._open.bytes >= self._config.part_bytes:
@@ -129,10 +123,12 @@ class _OpenPart:
         self._path = folder / name
         self._path.parent.mkdir(exist_ok=True)
         self._temporary = temporary_path(self._path)
-        encodings = _encodings(schema, first, config.compression_level)
+        storage = judged_storage(first, config.compression_level)
+        encodings = storage.encodings
+        self._codes = storage.codes
         self._writer = pq.ParquetWriter(
             self._temporary,
-            schema,
+            part_schema(schema),
             compression="zstd",
             compression_level=config.compression_level,
             use_dictionary=[name for name, encoding in encodings.items() if encoding == DICTIONARY],
@@ -144,13 +140,18 @@ class _OpenPart:
         self._groups: list[RowGroup] = []
         self._starts: list[int] = []
 
-    def write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+    def write(self, rows: pa.Table) -> bool:
+        """Write a row group; False, and nothing is written, if the part's codes cannot hold its IDs."""
+        stored = coded_rows(rows, self._codes, with_hot=not self._groups)
+        if stored is None:
+            return False
+        self._writer.write_table(stored, row_group_size=max(1, rows.num_rows))
         samples = int(np.sum(rows.column(NUM_SAMPLES).to_numpy()))
         self._groups.append(RowGroup(rows=rows.num_rows, samples=samples, bytes=rows.nbytes))
         start = rows.column(START).to_numpy()
         self._starts += [int(start.min()), int(start.max())]
         self.bytes += rows.nbytes
+        return True
 
     def close(self) -> Part:
         self._writer.close()
@@ -186,51 +187,3 @@ def _pieces(rows: pa.RecordBatch, limit: int) -> Iterable[pa.RecordBatch]:
         return [rows] if rows.num_rows else []
     half = rows.num_rows // 2
     return [*_pieces(rows.slice(0, half), limit), *_pieces(rows.slice(half), limit)]
-
-
-def _encodings(schema: pa.Schema, first: pa.Table, level: int) -> dict[str, str]:
-    """Return the encoding of every column that is not left PLAIN, judged by the first row group of a part.
-
-    Lengths and places (int32) go by how often they repeat, since a dictionary is read faster than deltas; IDs and
-    floats go by size. Cost: each column of IDs or floats is encoded twice more, once a part.
-    """
-    encodings = {START: DELTA, CHUNK: DELTA, NUM_SAMPLES: DELTA, f"{TIME}.list.element": DELTA}
-    for name in schema.names:
-        kind = schema.field(name).type
-        if name == TIME or not pa.types.is_list(kind) or pa.types.is_string(kind.value_type):
-            continue
-        numbers = _numbers(first.column(name))
-        if kind.value_type == pa.int32():
-            encodings[f"{name}.list.element"] = DICTIONARY if _few_distinct(numbers) else DELTA
-        else:
-            by_dictionary, split = (_written(numbers, encoding, level) for encoding in (DICTIONARY, BYTE_SPLIT))
-            encodings[f"{name}.list.element"] = DICTIONARY if by_dictionary < _SMALLER * split else BYTE_SPLIT
-    return encodings
-
-
-def _numbers(lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the numbers in `lists`, of all its rows."""
-    return pa.chunked_array([chunk.flatten() for chunk in lists.chunks], lists.type.value_type)
-
-
-def _few_distinct(numbers: pa.ChunkedArray) -> bool:
-    """Return whether the first of `numbers` repeat so often that a dictionary is small beside them."""
-    judged = numbers.slice(0, _JUDGED).to_numpy()
-    return np.unique(judged).size * _REPEATS <= judged.size
-
-
-def _written(numbers: pa.ChunkedArray, encoding: str, level: int) -> int:
-    """Return the bytes of `numbers` in this encoding, compressed; of equal sizes the first asked for is taken."""
-    file = pa.BufferOutputStream()
-    by_dictionary = encoding == DICTIONARY
-    pq.write_table(
-        pa.table({"numbers": numbers}),
-        file,
-        row_group_size=max(1, len(numbers)),
-        compression="zstd",
-        compression_level=level,
-        use_dictionary=by_dictionary,
-        column_encoding=None if by_dictionary else {"numbers": encoding},
-        write_statistics=False,
-    )
-    return file.tell()

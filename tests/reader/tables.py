@@ -120,6 +120,18 @@ def encode_group(session, schema, group):
     return row
 
 
+def coded(groups, schema):
+    """Return the rows of a part as they are stored: every other ID of the part is a hot one."""
+    groups = [[dict(row) for row in group] for group in groups]
+    rows = [row for group in groups for row in group]
+    for f in schema.sparse_names:
+        hot = sorted({x for row in rows for x in row[f"{f}__values"]})[::-2]
+        for i, row in enumerate(rows):
+            row[f"{f}__codes"] = [hot.index(x) if x in hot else x + len(hot) * (x >= 0) for x in row[f"{f}__values"]]
+            row[f"{f}__hot"] = hot if i == 0 else []
+    return groups
+
+
 def arrow_schema(schema):
     ints, floats = pa.list_(pa.int32()), pa.list_(pa.float32())
     fields = [("session_key", pa.int64()), ("session_start", pa.int64()), ("chunk", pa.int32())]
@@ -128,7 +140,8 @@ def arrow_schema(schema):
     for group in schema.groups:
         fields += [(f"{group.name}__inverse", ints)] if group.name else []
         for f in group.features:
-            fields += [(f"{f}__values", pa.list_(pa.int64())), (f"{f}__length", ints)]
+            ids = pa.list_(pa.int64())
+            fields += [(f"{f}__codes", ids), (f"{f}__hot", ids), (f"{f}__length", ints)]
             fields += [(f"{f}__start", ints)] if group.name else []
             fields += [(f"{f}__weights", floats)] if schema.sparse_feature(f).weighted else []
     return pa.schema(fields)
@@ -165,8 +178,9 @@ def write_table(
     columns = pa.schema([field for field in arrow_schema(schema) if field.name not in drop])
     for p in range(0, len(groups), groups_per_part):
         name = f"part-{len(parts):05d}.parquet"
+        stored = coded(groups[p : p + groups_per_part], schema)
         with pq.ParquetWriter(folder / "parts" / name, columns, write_page_checksum=True) as writer:
-            for group in groups[p : p + groups_per_part]:
+            for group in stored:
                 writer.write_table(pa.Table.from_pylist(group, columns))
         row_groups = [
             SimpleNamespace(rows=len(g), samples=sum(r["num_samples"] for r in g))

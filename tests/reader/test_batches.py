@@ -133,7 +133,7 @@ def test_iid_guard_yields_where_sessions_are_too_few(tmp_path):
 def test_projection_reads_only_what_is_asked(tmp_path):
     """Features that are not asked for are neither in the batch nor read: their columns may be gone from the files."""
     sessions = random_sessions(4, 8)
-    gone = ["u0__values", "price__values", "history__inverse", "d1"]
+    gone = ["u0__codes", "price__codes", "history__inverse", "d1"]
     table = write_table(tmp_path / "t", sessions, drop=gone)
     batches = read(table, features=("u1", "item"), dense=("d0",))
     expected = plain_samples(sessions)
@@ -147,13 +147,13 @@ def test_projection_reads_only_what_is_asked(tmp_path):
 def test_absent_feature_follows_its_policy_J13(tmp_path, dedup):
     """A feature without a column is an error that names it, or empty lists where the schema says so."""
     sessions = random_sessions(5, 8)
-    drop = [f"u1__{part}" for part in ("values", "start", "length")]
+    drop = [f"u1__{part}" for part in ("codes", "hot", "start", "length")]
     batches = read(write_table(tmp_path / "empty", sessions, drop=[*drop, "d1"]), dedup=dedup)
     for found, sample in zip(flat(batches), plain_samples(sessions), strict=True):
         assert found["sparse"] == {**sample["sparse"], "u1": ()}
         assert found["dense"] == (sample["dense"][0], 0.0)
-    table = write_table(tmp_path / "error", sessions, drop=["hist__values"])
-    with pytest.raises(ReaderError, match=r"column 'hist__values' of feature 'hist' in .*part-00000"):
+    table = write_table(tmp_path / "error", sessions, drop=["hist__codes"])
+    with pytest.raises(ReaderError, match=r"column 'hist__codes' of feature 'hist' in .*part-00000"):
         read(table, dedup=dedup)
 
 
@@ -330,7 +330,7 @@ def test_configuration_goes_through_toml():
 
 def test_column_names_are_the_tables():
     """The reader spells the layout's names itself (a worker would import half a second more); both agree."""
-    from recoup.table.layout import row_schema
+    from recoup.table.layout import part_schema, row_schema
     from tests.reader.tables import arrow_schema
 
-    assert set(arrow_schema(SCHEMA).names) == set(row_schema(SCHEMA).names)
+    assert set(arrow_schema(SCHEMA).names) == set(part_schema(row_schema(SCHEMA)).names)

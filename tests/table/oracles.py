@@ -84,10 +84,19 @@ def decode(path, schema):
     """Return (key, start, chunk, samples) of every row, window by window, from the files alone."""
     rows = []
     for part in sorted((path / "parts").glob("*.parquet")):
-        for row in pq.read_table(part).to_pylist():
+        stored = pq.read_table(part).to_pylist()
+        hot = {f: stored[0][f"{f}__hot"] if stored else [] for f in schema.sparse_names}
+        for row in stored:
+            for f in schema.sparse_names:
+                row[f"{f}__values"] = [id_of(code, hot[f]) for code in row[f"{f}__codes"]]
             samples = [decode_sample(row, i, schema) for i in range(row["num_samples"])]
             rows.append((row["session_key"], row["session_start"], row["chunk"], samples))
     return rows
+
+
+def id_of(code, hot):
+    """Return the ID that a code stands for."""
+    return code if code < 0 else hot[code] if code < len(hot) else code - len(hot)
 
 
 def decode_sample(row, i, schema):

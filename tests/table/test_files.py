@@ -156,9 +156,9 @@ def test_a_page_that_fails_its_checksum_is_refused(tmp_path):
     [
         (None, "expected a session table in .*, got no manifest.json: build it"),
         ("{", "expected JSON in"),
-        ('{"format_version": 7}', "expected format version 1 .*, got 7: rebuild"),
-        ("[]", "expected format version 1 .*, got None"),
-        ('{"format_version": 1}', "manifest.json"),
+        ('{"format_version": 7}', "expected format version 2 .*, got 7: rebuild"),
+        ("[]", "expected format version 2 .*, got None"),
+        ('{"format_version": 2}', "manifest.json"),
     ],
 )
 def test_a_folder_without_a_whole_manifest_is_refused_F08(tmp_path, text, message):
