@@ -28,7 +28,7 @@ class HotCodes:
         object.__setattr__(self, "_slots", slots)
 
     def encode(self, ids: IntArray) -> IntArray | None:
-        """Return the codes of `ids`, int64 of their shape; None if one has none: not hot and too near the largest int64.
+        """Return the codes of `ids`, int64 [N]; None if one has none: it is not hot, and too near the largest int64.
 
         Cost: one probe an ID.
         """

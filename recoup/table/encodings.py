@@ -3,7 +3,7 @@
 Measured on the recd-like log with pyarrow 26. IDs and floats take BYTE_STREAM_SPLIT (7 ns an ID against 13.5 for PLAIN,
 both 2.77 bytes: zstd then skips the zero bytes and entropy-codes little else) or a dictionary, where that is clearly
 smaller: a dictionary halves what IDs of few distinct values take, and costs more than it saves where most IDs come
-once. There codes help (`recoup.coding`): 2.17 bytes an ID. Lengths, starts and inverses take a dictionary where they
+once. There codes help (`recoup.coding`): 2.10 bytes an ID. Lengths, starts and inverses take a dictionary where they
 repeat (0.39 bytes against 0.56 delta-packed), deltas else.
 """
 

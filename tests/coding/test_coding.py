@@ -41,7 +41,7 @@ def test_codes_are_what_the_format_says_and_come_back_law_1(ids, hot):
 
 @given(st.lists(st.one_of(IDS, st.integers(-(2**63), LARGEST)), max_size=60))
 def test_hot_ids_are_those_that_repeat_most_first(ids):
-    """Hot are the IDs used twice or more, by powers of two of their uses, then ascending; they encode what they are of."""
+    """Hot are the IDs used twice or more, by powers of two of their uses, then ascending; and those IDs have codes."""
     hot = hot_ids(numbers(ids)).tolist()
     uses = Counter(ids)
     repeated = sorted((n for n in uses if uses[n] > 1), key=lambda n: (-uses[n].bit_length(), n))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recoup.jagged import to_kjt, validate
@@ -16,14 +17,16 @@ from recoup.table import BuildConfig, WriterConfig, build_table, open_table
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
+@pytest.fixture(scope="module", params=[1000, 10_000_000])
+def table(request, tmp_path_factory):
     """2,000 recd-like samples in small row groups, so that pages, row groups and batches cut sessions everywhere."""
     folder = tmp_path_factory.mktemp("real") / "table"
     config = BuildConfig(writer=WriterConfig(row_group_bytes=200_000))
-    build_table(open_log(SyntheticLog(num_samples=2000, num_ids=1000)), folder, config)
+    build_table(open_log(SyntheticLog(num_samples=2000, num_ids=request.param)), folder, config)
     found = open_table(folder)
     assert len(found.manifest.parts[0].row_groups) > 4
+    stored = pq.read_table(found.part_path(found.manifest.parts[0].name), columns=["u_medium_0__hot"])
+    assert bool(stored.column(0)[0].as_py()) == (request.param > 1000)  # both ways to store IDs are read
     return found
 
 

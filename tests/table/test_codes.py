@@ -1,0 +1,138 @@
+"""IDs at rest as codes: what is read is what was written, by us and by another engine, and hot IDs do save bytes."""
+
+import dataclasses
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recoup.coding import MAX_HOT
+from recoup.schema import sample_schema
+from recoup.table import BuildConfig, WriterConfig, build_table, compact_table, open_table
+from recoup.table.verify import verify_table
+from tests.table.oracles import MemoryLog, batch_of, decode, multiset
+from tests.table.test_files import SCHEMA, sql_of_the_docs
+
+LARGEST = 2**63 - 1
+
+
+def skewed_log(num_samples=2000, num_ids=1_000_000, seed=3, last=()):
+    """Return samples whose IDs are of skewed use, popular ones anywhere; the last sample's items are `last`."""
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(num_ids)
+    rows, likes, history = [], {}, {}
+
+    def drawn(count):
+        return [int(names[int(num_ids ** u) - 1]) for u in rng.random(count)]
+
+    for i in range(num_samples):
+        user = i % 37 if i < num_samples - 1 else 99  # a session of its own, in the last row
+        if user not in likes or rng.random() < 0.5:
+            likes[user] = drawn(30)
+        history[user] = [*history.get(user, []), *drawn(12)][-30:]
+        rows.append(
+            {
+                "user": user,
+                "time": 1_700_000_000_000 + i,
+                "event": f"e{i}",
+                "click": 1.0,
+                "age": 2.0,
+                "likes": likes[user],
+                "history": history[user],
+                "item": drawn(12) if i < num_samples - 1 else [*last],
+                "history_weights": [0.5] * len(history[user]),
+            }
+        )
+    return batch_of(rows, SCHEMA)
+
+
+def parts_of(table):
+    return [pq.read_table(table.part_path(part.name)) for part in table.manifest.parts]
+
+
+def hot_of(table, feature):
+    """Return the hot IDs of each part; every list but a part's first is empty."""
+    lists = [part.column(f"{feature}__hot").to_pylist() for part in parts_of(table)]
+    assert not any(ids for part in lists for ids in part[1:])
+    return [part[0] for part in lists]
+
+
+def build(path, batch, **writer):
+    build_table(MemoryLog(batch, SCHEMA, 500), path, BuildConfig(writer=WriterConfig(**writer)))
+    return open_table(path)
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 30, 300_000])
+def test_hot_ids_are_stored_short_and_come_back_law_1(tmp_path, part_bytes):
+    """Samples, oracle and DuckDB agree on a table whose parts each have hot IDs of their own."""
+    batch = skewed_log()
+    table = build(tmp_path / "table", batch, row_group_bytes=400_000, part_bytes=part_bytes)
+    for feature in ("likes", "history", "item"):
+        hot = hot_of(table, feature)
+        assert all(hot[:2])  # where there is much: the last part is small
+        assert max(map(len, hot)) <= MAX_HOT
+        assert len({tuple(ids) for ids in hot}) == len(hot) == (1 if part_bytes == 1 << 30 else 3)
+    assert multiset(table.iter_samples(), SCHEMA) == multiset([batch], SCHEMA)
+    samples = [sample for *_, row in decode(table.path, SCHEMA) for sample in row]
+    assert multiset([batch_of(samples, SCHEMA)], SCHEMA) == multiset([batch], SCHEMA)
+    rows = duckdb.sql(sql_of_the_docs(table)).to_arrow_table()
+    rows = rows.select(sample_schema(SCHEMA).names).cast(sample_schema(SCHEMA))
+    assert multiset(rows.to_batches(), SCHEMA) == multiset([batch], SCHEMA)
+    assert verify_table(table) == []
+
+
+def test_codes_take_less_than_the_ids(tmp_path):
+    """The column of codes and its list are smaller than the same IDs in the smaller of Parquet's own ways."""
+    table = build(tmp_path / "table", skewed_log())
+    ids = pa.chunked_array([rows.column("likes__values").flatten() for rows in table.iter_rows(["likes__values"])])
+    sizes = []
+    for choice in ({"use_dictionary": True}, {"use_dictionary": False, "column_encoding": {"x": "BYTE_STREAM_SPLIT"}}):
+        pq.write_table(pa.table({"x": ids}), tmp_path / "x.parquet", compression="zstd", compression_level=3, **choice)
+        sizes.append(pq.read_metadata(tmp_path / "x.parquet").row_group(0).column(0).total_compressed_size)
+    chunks = pq.read_metadata(table.part_path(table.manifest.parts[0].name)).row_group(0)
+    stored = [chunks.column(i) for i in range(chunks.num_columns)]
+    named = sum(c.total_compressed_size for c in stored if c.path_in_schema.startswith(("likes__codes", "likes__hot")))
+    assert named < 0.95 * min(sizes)
+
+
+def test_an_id_without_a_code_begins_another_part(tmp_path):
+    """The largest int64, first met in a late row group: it is stored, in a part without hot IDs of that feature."""
+    batch = skewed_log(last=[LARGEST, -1, 0, -LARGEST - 1])
+    table = build(tmp_path / "table", batch, row_group_bytes=400_000)
+    hot = hot_of(table, "item")
+    assert [bool(ids) for ids in hot] == [True, False]
+    assert multiset(table.iter_samples(), SCHEMA) == multiset([batch], SCHEMA)
+    assert verify_table(table) == []
+
+
+def test_the_largest_id_may_be_hot(tmp_path):
+    """A sentinel that comes often is a hot ID as any other."""
+    rows = skewed_log().to_pylist()
+    for row in rows:
+        row["item"] = [LARGEST, *row["item"]]
+    batch = batch_of(rows, SCHEMA)
+    table = build(tmp_path / "table", batch)
+    assert LARGEST in hot_of(table, "item")[0]
+    assert multiset(table.iter_samples(), SCHEMA) == multiset([batch], SCHEMA)
+
+
+def test_compaction_chooses_hot_ids_anew(tmp_path):
+    """Many small parts merged: one list of hot IDs in place of many, the same rows."""
+    table = build(tmp_path / "table", skewed_log(), row_group_bytes=400_000, part_bytes=300_000)
+    rows = pa.Table.from_batches(table.iter_rows())
+    assert len(hot_of(table, "likes")) == 3
+    compact_table(table.path, WriterConfig())
+    merged = open_table(table.path)
+    assert len(hot_of(merged, "likes")) == 1
+    assert pa.Table.from_batches(merged.iter_rows()).equals(rows)
+    assert merged.num_bytes < table.num_bytes
+
+
+def test_the_schema_of_an_unweighted_table_needs_no_weights(tmp_path):
+    """Columns are projected: the IDs of one feature are read without those of another."""
+    table = build(tmp_path / "table", skewed_log())
+    batch = next(table.iter_samples(["likes", "time"]))
+    assert batch.schema.names == ["time", "likes"]
+    assert dataclasses.asdict(table.manifest)["format_version"] == 2
