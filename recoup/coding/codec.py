@@ -48,7 +48,7 @@ def ids_of(codes: IntArray, hot: IntArray) -> None:
 
 @njit(cache=True, nogil=True)
 def _slot(number: int, slots: IntArray) -> int:
-    return np.int64(((np.uint64(number) * _FACTOR) >> np.uint64(32)) & np.uint64(slots.size - 1))
+    return int(np.int64(((np.uint64(number) * _FACTOR) >> np.uint64(32)) & np.uint64(slots.size - 1)))
 
 
 @njit(cache=True, nogil=True)

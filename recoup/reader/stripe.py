@@ -4,8 +4,8 @@ No Python object is made per row: a list column is its offsets and its values. O
 Guarantee: what the kernels index later was checked here (list lengths agree, inverse and windows stay in bounds), so a
 damaged file is an error that names the file, never a wild read. Memory: one stripe, decoded.
 
-The spelling of column names is the table layout's (recoup/table/layout.py); it is repeated here because importing
-recoup.table would cost every worker half a second and the database engine. A test holds both together.
+The spelling of column names is the table layout's (recoup/table/layout.py); most of it is repeated here because
+importing recoup.table would cost every worker half a second and the database engine. A test holds both together.
 """
 
 from collections import OrderedDict

@@ -1,12 +1,15 @@
 """Between the rows of a table, which hold IDs, and the rows of a part, which hold codes and the part's hot IDs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from recoup.coding import HotCodes, codes_column, hot_column, ids_of
+from recoup.coding import HotCodes, codes_column, hot_column, ids_of, read_hot
 from recoup.table.arrays import IntArray, list_array, list_parts
+from recoup.table.errors import TableError
 from recoup.table.layout import feature_of_values, part_schema
 
 
@@ -56,6 +59,42 @@ def with_ids(stored: pa.RecordBatch, hot: Mapping[str, IntArray], rows: pa.Schem
         ids_of(ids, hot[feature])
         columns.append(list_array(ids, offsets - offsets[0], field.type))
     return pa.RecordBatch.from_arrays(columns, names=rows.names)
+
+
+def coding_problems(path: Path, features: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the hot IDs and codes of the part at `path`, one line a finding.
+
+    Raises:
+        TableError: the part cannot be read.
+    Cost: decodes the codes, and encodes them again.
+    """
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as part:
+            for feature, hot in read_hot(part, features).items():
+                yield from (f"part '{path}': {feature!r}: {text}" for text in _coding_problems(part, feature, hot))
+    except (OSError, pa.ArrowException) as err:
+        raise TableError(f"part '{path}' cannot be read: {err}: restore it or rebuild the table") from err
+
+
+def _coding_problems(part: pq.ParquetFile, feature: str, hot: IntArray) -> Iterator[str]:
+    if np.unique(hot).size != hot.size:
+        yield f"expected distinct hot IDs, got {hot.size} of which {np.unique(hot).size} are distinct"
+        return
+    codes, listed = HotCodes(hot), 0
+    for number in range(part.num_row_groups):
+        rows = part.read_row_group(number, columns=[codes_column(feature), hot_column(feature)], use_threads=False)
+        for chunk in rows.column(hot_column(feature)).chunks:
+            listed += len(chunk.flatten())
+        for chunk in rows.column(codes_column(feature)).chunks:
+            stored = chunk.flatten().to_numpy()
+            ids = stored.copy()
+            ids_of(ids, hot)
+            expected = codes.encode(ids)
+            assert expected is not None  # they were codes
+            for at in np.flatnonzero(expected != stored)[:1]:
+                yield f"expected the place of a hot ID as its code, got {stored[at]} for {ids[at]} (row group {number})"
+    if listed != hot.size:
+        yield f"expected hot IDs in the first row only, got {listed - hot.size} elsewhere"
 
 
 def _coded(lists: pa.Array, codes: HotCodes) -> pa.Array | None:

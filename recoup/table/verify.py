@@ -1,4 +1,4 @@
-"""Check everything checkable of a table: files, checksums, counts, order, windows, inverses, sessions in one place."""
+"""Check everything checkable of a table: files, checksums, counts, order, codes, windows, inverses, sessions in one place."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ import pyarrow as pa
 from recoup.core import Progress, no_progress
 from recoup.schema import Schema
 from recoup.table.arrays import IntArray, list_parts
+from recoup.table.coded import coding_problems
 from recoup.table.errors import TableError
 from recoup.table.layout import (
     CHUNK,
@@ -55,6 +56,8 @@ def verify_table(table: SessionTable, *, progress: Progress = no_progress) -> li
     problems += [f"'{PARTS}/{name}' is not in the manifest: left by a stopped build" for name in left]
     totals = _Totals()
     try:
+        for part in table.manifest.parts:
+            problems += coding_problems(table.part_path(part.name), table.schema.sparse_names)
         for rows in table.iter_rows(verify_pages=True):
             problems += [f"row {totals.rows + row}: {text}" for row, text in _check_rows(rows, table.schema)]
             problems += _check_order(rows, totals)

@@ -1,6 +1,7 @@
 """IDs at rest as codes: what is read is what was written, by us and by another engine, and hot IDs do save bytes."""
 
-import dataclasses
+import json
+import re
 
 import duckdb
 import numpy as np
@@ -12,6 +13,7 @@ from recoup.coding import MAX_HOT
 from recoup.schema import sample_schema
 from recoup.table import BuildConfig, WriterConfig, build_table, compact_table, open_table
 from recoup.table.verify import verify_table
+from recoup.table.writer import file_checksum
 from tests.table.oracles import MemoryLog, batch_of, decode, multiset
 from tests.table.test_files import SCHEMA, sql_of_the_docs
 
@@ -25,7 +27,7 @@ def skewed_log(num_samples=2000, num_ids=1_000_000, seed=3, last=()):
     rows, likes, history = [], {}, {}
 
     def drawn(count):
-        return [int(names[int(num_ids ** u) - 1]) for u in rng.random(count)]
+        return [int(names[int(num_ids**u) - 1]) for u in rng.random(count)]
 
     for i in range(num_samples):
         user = i % 37 if i < num_samples - 1 else 99  # a session of its own, in the last row
@@ -130,9 +132,38 @@ def test_compaction_chooses_hot_ids_anew(tmp_path):
     assert merged.num_bytes < table.num_bytes
 
 
-def test_the_schema_of_an_unweighted_table_needs_no_weights(tmp_path):
-    """Columns are projected: the IDs of one feature are read without those of another."""
+def hot_id_twice(rows):
+    rows[0]["likes__hot"][1] = rows[0]["likes__hot"][0]
+
+
+def hot_id_in_another_row(rows):
+    rows[5]["likes__hot"] = [7]
+
+
+def hot_id_as_itself(rows):
+    hot = rows[0]["likes__hot"]
+    rows[3]["likes__codes"][0] = hot[2] + len(hot)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (hot_id_twice, r"'likes': expected distinct hot IDs, got \d+ of which \d+ are distinct"),
+        (hot_id_in_another_row, r"'likes': expected hot IDs in the first row only, got 1 elsewhere"),
+        (hot_id_as_itself, r"'likes': expected the place of a hot ID as its code, got \d+ for \d+ \(row group 0\)"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_verify_finds_codes_that_break_the_format(tmp_path, change, message):
+    """A part of another writer whose codes are not what docs/format.md says is found."""
     table = build(tmp_path / "table", skewed_log())
-    batch = next(table.iter_samples(["likes", "time"]))
-    assert batch.schema.names == ["time", "likes"]
-    assert dataclasses.asdict(table.manifest)["format_version"] == 2
+    path = table.part_path(table.manifest.parts[0].name)
+    stored = pq.read_table(path)
+    rows = stored.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=stored.schema), path)
+    manifest = json.loads((table.path / "manifest.json").read_text())
+    manifest["parts"][0] |= {"bytes": path.stat().st_size, "checksum": file_checksum(path)}
+    (table.path / "manifest.json").write_text(json.dumps(manifest))
+    problems = verify_table(open_table(table.path))
+    assert [problem for problem in problems if re.search(message, problem)], problems
