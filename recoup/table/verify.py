@@ -1,4 +1,4 @@
-"""Check everything checkable of a table: files, checksums, counts, order, codes, windows, inverses, sessions in one place."""
+"""Check everything checkable of a table: files, checksums, counts, order, codes, windows, inverses, sessions together."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
