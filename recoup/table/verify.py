@@ -1,4 +1,4 @@
-"""Check everything checkable of a table: files, checksums, counts, order, codes, windows, inverses, sessions together."""
+"""Check everything checkable of a table: files, checksums, counts, order, codes, windows, inverses, whole sessions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
