@@ -30,5 +30,5 @@ def test_all_is_complete_and_importable(name):
 
 def test_every_floor_is_a_package():
     """The folders are the floors of ARCHITECTURE.md."""
-    floors = "checkpoint cli core demo emulate failures jagged log model planner reader recovery report runtime schema"
-    assert {name.removeprefix("recoup.") for name in PACKAGES} == {*floors.split(), "table", "train"}
+    floors = "checkpoint cli coding core demo emulate failures jagged log model planner reader recovery report runtime"
+    assert {name.removeprefix("recoup.") for name in PACKAGES} == {*floors.split(), "schema", "table", "train"}
