@@ -60,7 +60,7 @@ def build(
         raise TableError("expected --append or --overwrite, got both")
     if engine not in ("embedded", "spark"):
         raise TableError(f"expected --engine embedded or spark, got {engine!r}")
-    with progress_bars() as progress, worked_on(folder, progress) as local:
+    with progress_bars() as progress, worked_on(folder, progress, replaces=overwrite) as local:
         if engine == "spark":
             mode = "append" if append else "overwrite" if overwrite else "create"
             manifest = _build_on_spark(settings, local, master, mode, progress)

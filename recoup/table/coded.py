@@ -13,12 +13,26 @@ from recoup.table.errors import TableError
 from recoup.table.layout import feature_of_values, part_schema
 
 
-def coded_rows(rows: pa.Table, codes: Mapping[str, HotCodes], *, with_hot: bool) -> pa.Table | None:
-    """Return `rows` as a part stores them; None if some ID has no code.
+def uncoded_features(rows: pa.Table, codes: Mapping[str, HotCodes]) -> frozenset[str]:
+    """Return the features of `rows`, of `row_schema(...)`, that hold an ID without a code. Cost: of one look each."""
+    found: set[str] = set()
+    for field in rows.schema:
+        feature = feature_of_values(field)
+        if feature is None:
+            continue
+        for chunk in rows.column(field.name).chunks:
+            numbers, offsets = list_parts(chunk)
+            if not codes[feature].holds(numbers[offsets[0] : offsets[-1]]):
+                found.add(feature)
+    return frozenset(found)
+
+
+def coded_rows(rows: pa.Table, codes: Mapping[str, HotCodes], *, with_hot: bool) -> pa.Table:
+    """Return `rows` as a part stores them.
 
     Args:
         rows: of `row_schema(...)`.
-        codes: of every feature.
+        codes: of every feature; all IDs have one (`uncoded_features`).
         with_hot: put the hot IDs into the first row: these rows are the first of their part.
     Cost: a probe an ID; other columns are not copied.
     """
@@ -29,8 +43,6 @@ def coded_rows(rows: pa.Table, codes: Mapping[str, HotCodes], *, with_hot: bool)
             columns[field.name] = rows.column(field.name)
             continue
         coded = [_coded(chunk, codes[feature]) for chunk in rows.column(field.name).chunks]
-        if any(chunk is None for chunk in coded):
-            return None
         columns[codes_column(feature)] = pa.chunked_array(coded, field.type)
         hot = codes[feature].hot[: None if with_hot and rows.num_rows else 0]
         ends = np.full(rows.num_rows + 1, len(hot), dtype=np.int64)
@@ -89,15 +101,12 @@ def _coding_problems(part: pq.ParquetFile, feature: str, hot: IntArray) -> Itera
             stored = chunk.flatten().to_numpy()
             ids = stored.copy()
             ids_of(ids, hot)
-            expected = codes.encode(ids)
-            assert expected is not None  # they were codes
-            for at in np.flatnonzero(expected != stored)[:1]:
+            for at in np.flatnonzero(codes.encode(ids) != stored)[:1]:
                 yield f"expected the place of a hot ID as its code, got {stored[at]} for {ids[at]} (row group {number})"
     if listed != hot.size:
         yield f"expected hot IDs in the first row only, got {listed - hot.size} elsewhere"
 
 
-def _coded(lists: pa.Array, codes: HotCodes) -> pa.Array | None:
+def _coded(lists: pa.Array, codes: HotCodes) -> pa.Array:
     numbers, offsets = list_parts(lists)
-    coded = codes.encode(numbers[offsets[0] : offsets[-1]])
-    return None if coded is None else list_array(coded, offsets - offsets[0], lists.type)
+    return list_array(codes.encode(numbers[offsets[0] : offsets[-1]]), offsets - offsets[0], lists.type)

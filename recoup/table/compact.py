@@ -33,9 +33,11 @@ def compact_table(path: Path, config: WriterConfig, *, progress: Progress = no_p
     parts: list[Part] = []
     groups = list(mergeable(table.manifest.parts, config.part_bytes))
     for number, group in enumerate(groups):
-        parts += group if len(group) == 1 else _merged(table, group, config, f"part-{generation:04d}-{number:05d}")
+        merged = group if len(group) == 1 else _merged(table, group, config, f"part-{generation:04d}-{number:05d}")
+        parts += merged if len(merged) < len(group) else group  # an ID without a code may need a part of its own
         progress("compact", number + 1, len(groups))
     if tuple(parts) == table.manifest.parts:
+        remove_strays(path, table.manifest)
         return table.manifest
     manifest = replace(table.manifest, generation=generation, parts=tuple(parts))
     write_manifest(path, manifest)

@@ -7,7 +7,7 @@ once. There codes help (`recoup.coding`): 2.10 bytes an ID. Lengths, starts and 
 repeat (0.39 bytes against 0.56 delta-packed), deltas else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +36,8 @@ class Storage:
     """Feature -> the codes of its IDs; without hot IDs where none pay."""
 
 
-def judged_storage(first: pa.Table, level: int) -> Storage:
-    """Return how to store a part of rows whose first row group is `first`.
+def judged_storage(first: pa.Table, level: int, uncoded: Collection[str] = ()) -> Storage:
+    """Return how to store a part of rows whose first row group is `first`; no ID is hot in the features `uncoded`.
 
     Lengths and places (int32) go by how often they repeat, since a dictionary is read faster than deltas; IDs and
     floats go by size. Cost: a sort of the IDs; each column of IDs or floats is encoded two or three times more.
@@ -50,7 +50,8 @@ def judged_storage(first: pa.Table, level: int) -> Storage:
         numbers = _numbers(first.column(field.name))
         feature = feature_of_values(field)
         if feature is not None:
-            codes[feature], encodings[_leaf(codes_column(feature))] = _judged_ids(numbers, level)
+            judge = _judged_plain if feature in uncoded else _judged_ids
+            codes[feature], encodings[_leaf(codes_column(feature))] = judge(numbers, level)
             encodings[_leaf(hot_column(feature))] = DELTA
         elif field.type.value_type == pa.int32():
             encodings[_leaf(field.name)] = DICTIONARY if _few_distinct(numbers) else DELTA
@@ -64,10 +65,12 @@ def _judged_ids(numbers: pa.ChunkedArray, level: int) -> tuple[HotCodes, str]:
     encoding, size = _smaller(numbers, level)
     ids: IntArray = numbers.to_numpy()
     codes = HotCodes(hot_ids(ids))
-    coded = codes.encode(ids)
-    assert coded is not None  # the hot IDs of these very IDs
-    taken = _written(pa.array(coded), BYTE_SPLIT, level) + _written(pa.array(codes.hot), DELTA, level)
+    taken = _written(pa.array(codes.encode(ids)), BYTE_SPLIT, level) + _written(pa.array(codes.hot), DELTA, level)
     return (codes, BYTE_SPLIT) if taken < _SMALLER * size else (HotCodes(codes.hot[:0]), encoding)
+
+
+def _judged_plain(numbers: pa.ChunkedArray, level: int) -> tuple[HotCodes, str]:
+    return HotCodes(np.empty(0, dtype=np.int64)), _smaller(numbers, level)[0]
 
 
 def _leaf(column: str) -> str:

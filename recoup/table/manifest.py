@@ -111,15 +111,41 @@ def read_manifest(folder: Path) -> Manifest:
         TableError: there is none, it is damaged, or it is of another format version.
     """
     path = folder / MANIFEST
+    return decode_manifest(_bytes(path), str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What whoever replaces a table must know of it, of whatever format version it is."""
+
+    generation: int
+    checksums: dict[str, str]
+    """By part."""
+
+
+def decode_committed(data: bytes, path: str) -> Committed:
+    """Return what the manifest that these bytes of the file `path` hold says to whoever replaces its table.
+
+    Raises:
+        TableError: it is damaged.
+    """
+    table = _object(data, path)
     try:
-        data = path.read_bytes()
-    except FileNotFoundError as err:
+        return Committed(int(table["generation"]), {part["name"]: part["checksum"] for part in table["parts"]})
+    except (KeyError, TypeError, ValueError) as err:
         raise TableError(
-            f"expected a session table in '{folder}', got no {MANIFEST}: build it with 'table build'"
+            f"expected a table's manifest in '{path}', got one without {err}: remove it and build again"
         ) from err
-    except OSError as err:
-        raise TableError(f"expected JSON in '{path}', got: {err}") from err
-    return decode_manifest(data, str(path))
+
+
+def committed_generation(folder: Path) -> int:
+    """Return the generation of the table in `folder`, of whatever format version.
+
+    Raises:
+        TableError: there is none, or it is damaged.
+    """
+    path = folder / MANIFEST
+    return decode_committed(_bytes(path), str(path)).generation
 
 
 def decode_manifest(data: bytes, path: str) -> Manifest:
@@ -128,14 +154,33 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     Raises:
         TableError: it is damaged, or of another format version.
     """
-    try:
-        table: Any = json.loads(data)
-    except ValueError as err:
-        raise TableError(f"expected JSON in '{path}', got: {err}") from err
-    version = table.get("format_version") if isinstance(table, dict) else None
+    table = _object(data, path)
+    version = table.get("format_version")
     if version != FORMAT_VERSION:
-        raise TableError(f"expected format version {FORMAT_VERSION} in '{path}', got {version!r}: rebuild the table")
+        raise TableError(
+            f"expected format version {FORMAT_VERSION} in '{path}', got {version!r}: rebuild the table from its log "
+            "with --overwrite"
+        )
     try:
         return from_table(Manifest, table, where=path)
     except ConfigError as err:
         raise TableError(str(err)) from err
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as err:
+        raise TableError(
+            f"expected a session table in '{path.parent}', got no {MANIFEST}: build it with 'table build'"
+        ) from err
+    except OSError as err:
+        raise TableError(f"expected JSON in '{path}', got: {err}") from err
+
+
+def _object(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        table: Any = json.loads(data)
+    except ValueError as err:
+        raise TableError(f"expected JSON in '{path}', got: {err}") from err
+    return table if isinstance(table, dict) else {}

@@ -20,7 +20,16 @@ import fsspec
 
 from recoup.core import Progress, no_progress, temporary_path
 from recoup.table.errors import TableError
-from recoup.table.manifest import MANIFEST, PARTS, Manifest, Part, decode_manifest, read_manifest, write_manifest
+from recoup.table.manifest import (
+    MANIFEST,
+    PARTS,
+    Manifest,
+    Part,
+    decode_committed,
+    decode_manifest,
+    read_manifest,
+    write_manifest,
+)
 from recoup.table.strays import remove_stray_parts
 from recoup.table.writer import file_checksum
 
@@ -57,7 +66,7 @@ def pull_table(url: str, *, progress: Progress = no_progress) -> Path:
     system, root = _system(url)
     folder = mirror_of(url)
     (folder / PARTS).mkdir(parents=True, exist_ok=True)
-    held = {part.name: part for part in read_manifest(folder).parts} if (folder / MANIFEST).exists() else {}
+    held = _checksums_held(folder)
     data = _manifest_bytes(system, root, url)
     if data is None:
         raise TableError(f"expected a session table under '{url}', got no {MANIFEST}: build it first")
@@ -93,8 +102,8 @@ def push_table(url: str, *, progress: Progress = no_progress) -> Manifest:
     folder = mirror_of(url)
     manifest = read_manifest(folder)
     data = _manifest_bytes(system, root, url)
-    older = None if data is None else decode_manifest(data, f"{url}/{MANIFEST}")
-    committed = dict[str, str]() if older is None else _checksums(older)
+    older = None if data is None else decode_committed(data, f"{url}/{MANIFEST}")
+    committed = dict[str, str]() if older is None else older.checksums
     if older is not None and older.generation >= manifest.generation and committed != _checksums(manifest):
         raise TableError(
             f"expected a table of a generation below {manifest.generation} under '{url}', got {older.generation}, "
@@ -150,9 +159,17 @@ def _system(url: str) -> tuple[Any, str]:
     return system, str(root).rstrip("/")
 
 
-def _is_held(folder: Path, part: Part, held: Part | None) -> bool:
+def _checksums_held(folder: Path) -> dict[str, str]:
+    """Return the parts of the mirror by its manifest; none if there is no whole one, of whatever version."""
+    try:
+        return decode_committed((folder / MANIFEST).read_bytes(), str(folder / MANIFEST)).checksums
+    except (FileNotFoundError, TableError):
+        return {}
+
+
+def _is_held(folder: Path, part: Part, held: str | None) -> bool:
     path = folder / PARTS / part.name
-    return held is not None and held.checksum == part.checksum and path.is_file() and path.stat().st_size == part.bytes
+    return held == part.checksum and path.is_file() and path.stat().st_size == part.bytes
 
 
 def _transfer(move: Callable[[Part], None], parts: Iterable[Part], task: str, url: str, progress: Progress) -> None:
@@ -170,8 +187,10 @@ def _transfer(move: Callable[[Part], None], parts: Iterable[Part], task: str, ur
 
 
 @contextmanager
-def worked_on(location: str, progress: Progress) -> Generator[Path]:
+def worked_on(location: str, progress: Progress, *, replaces: bool = False) -> Generator[Path]:
     """Yield the local folder in which a table is built or changed; at the end, without an error, its URL follows.
+
+    With `replaces` a table under the URL is not fetched, and may be of any format version: only its manifest counts.
 
     Raises:
         TableError: as `pull_table` (a table that is not there yet is no error) and `push_table`.
@@ -180,9 +199,16 @@ def worked_on(location: str, progress: Progress) -> Generator[Path]:
         yield local_path(location)
         return
     system, root = _system(location)
-    if _manifest_bytes(system, root, location) is not None:
-        pull_table(location, progress=progress)
+    data = _manifest_bytes(system, root, location)
+    mirror = mirror_of(location)
+    if data is None:
+        (mirror / MANIFEST).unlink(missing_ok=True)
+    elif replaces:
+        mirror.mkdir(parents=True, exist_ok=True)
+        temporary = temporary_path(mirror / MANIFEST)
+        temporary.write_bytes(data)
+        temporary.replace(mirror / MANIFEST)
     else:
-        (mirror_of(location) / MANIFEST).unlink(missing_ok=True)
-    yield mirror_of(location)
+        pull_table(location, progress=progress)
+    yield mirror
     push_table(location, progress=progress)

@@ -21,7 +21,7 @@ from recoup.table.border import Border
 from recoup.table.build_config import BuildConfig
 from recoup.table.disk import check_disk, log_size
 from recoup.table.errors import TableError
-from recoup.table.manifest import MANIFEST, PARTS, WORK, Counts, Part, read_manifest
+from recoup.table.manifest import FORMAT_VERSION, MANIFEST, PARTS, WORK, Counts, Part, committed_generation
 from recoup.table.runs import Run, read_run, rows_in_order, write_run
 from recoup.table.sampling import key_hashes
 from recoup.table.spool import Spool
@@ -30,7 +30,7 @@ from recoup.table.writer import TableWriter
 
 STATE = "state.json"
 """Says that the spool is complete, and what it was made from; finished runs and parts stand beside it."""
-_LAYOUT = 2  # of the work folder: a build that another version stopped is not gone on with
+_LAYOUT = 3  # of the work folder: a build that another version stopped is not gone on with
 _SPOOL_BYTES = 64_000_000  # a log smaller than this is never spilled
 _LEAST_BUCKETS, _MOST_BUCKETS = 16, 1024  # one open file each while the log is read
 _BUCKETS_HELD = 5  # what encoding two buckets holds at once: their samples, the sorted copies, encoded bytes
@@ -48,7 +48,7 @@ class BuildWork:
         self._config = config
         self._border = border
         self._fingerprint = _fingerprint(source, config, appends=border is not None)
-        self._committed = read_manifest(path).generation if (path / MANIFEST).exists() else -1
+        self._committed = committed_generation(path) if (path / MANIFEST).exists() else -1
         self.generation = self._committed + 1
         self._state = self._load() if resume else None
         self._disk = 0
@@ -198,5 +198,12 @@ class BuildWork:
 
 
 def _fingerprint(source: LogSource, config: BuildConfig, *, appends: bool) -> str:
-    facts = ["append" if appends else "build", _LAYOUT, source.describe(), to_table(source.schema), to_table(config)]
+    facts = [
+        "append" if appends else "build",
+        _LAYOUT,
+        FORMAT_VERSION,
+        source.describe(),
+        to_table(source.schema),
+        to_table(config),
+    ]
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()

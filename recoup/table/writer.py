@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recoup.core import sync_folder, temporary_path
-from recoup.table.coded import coded_rows
+from recoup.table.coded import coded_rows, uncoded_features
 from recoup.table.encodings import DICTIONARY, judged_storage
 from recoup.table.layout import NUM_SAMPLES, START, part_schema
 from recoup.table.manifest import PARTS, Part, RowGroup
@@ -102,10 +102,11 @@ class TableWriter:
         rows = pa.Table.from_batches(self._waiting, self._schema)
         if self._open is None:
             self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, rows)
-        if not self._open.write(rows):
+        uncoded = self._open.uncoded(rows)
+        if uncoded:
             self._close_part()
-            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, rows)
-            self._open.write(rows)
+            self._open = _OpenPart(self._folder, self._name(), self._schema, self._config, rows, uncoded)
+        self._open.write(rows)
         self._waiting.clear()
         self._waiting_bytes = 0
         if self._open.bytes >= self._config.part_bytes:
@@ -118,12 +119,21 @@ class TableWriter:
 
 
 class _OpenPart:
-    def __init__(self, folder: Path, name: str, schema: pa.Schema, config: WriterConfig, first: pa.Table) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        schema: pa.Schema,
+        config: WriterConfig,
+        first: pa.Table,
+        uncoded: frozenset[str] = frozenset(),
+    ) -> None:
+        """Open the part whose first row group will be `first`; no ID is hot in the features `uncoded`."""
         self._name = name
         self._path = folder / name
         self._path.parent.mkdir(exist_ok=True)
         self._temporary = temporary_path(self._path)
-        storage = judged_storage(first, config.compression_level)
+        storage = judged_storage(first, config.compression_level, uncoded)
         encodings = storage.encodings
         self._codes = storage.codes
         self._writer = pq.ParquetWriter(
@@ -140,18 +150,19 @@ class _OpenPart:
         self._groups: list[RowGroup] = []
         self._starts: list[int] = []
 
-    def write(self, rows: pa.Table) -> bool:
-        """Write a row group; False, and nothing is written, if the part's codes cannot hold its IDs."""
+    def uncoded(self, rows: pa.Table) -> frozenset[str]:
+        """Return the features that hold an ID which has no code in this part."""
+        return uncoded_features(rows, self._codes)
+
+    def write(self, rows: pa.Table) -> None:
+        """Write a row group, whose IDs all have codes."""
         stored = coded_rows(rows, self._codes, with_hot=not self._groups)
-        if stored is None:
-            return False
         self._writer.write_table(stored, row_group_size=max(1, rows.num_rows))
         samples = int(np.sum(rows.column(NUM_SAMPLES).to_numpy()))
         self._groups.append(RowGroup(rows=rows.num_rows, samples=samples, bytes=rows.nbytes))
         start = rows.column(START).to_numpy()
         self._starts += [int(start.min()), int(start.max())]
         self.bytes += rows.nbytes
-        return True
 
     def close(self) -> Part:
         self._writer.close()

@@ -109,6 +109,22 @@ def test_an_id_without_a_code_begins_another_part(tmp_path):
     assert verify_table(table) == []
 
 
+def test_ids_without_codes_split_a_table_once(tmp_path):
+    """Every row group brings another pair of extreme sentinels: two parts, and compaction leaves them as they are."""
+    rows = skewed_log().to_pylist()
+    for i, row in enumerate(rows):
+        row["user"] = i // 20
+        row["item"] = [LARGEST - i // 250] * 2 + row["item"]
+    batch = batch_of(rows, SCHEMA)
+    table = build(tmp_path / "table", batch, row_group_bytes=200_000)
+    assert len(table.manifest.parts[0].row_groups) + len(table.manifest.parts[-1].row_groups) > 4
+    assert [bool(ids) for ids in hot_of(table, "item")] == [True, False]
+    assert multiset(table.iter_samples(), SCHEMA) == multiset([batch], SCHEMA)
+    before = table.manifest
+    assert compact_table(table.path, WriterConfig(row_group_bytes=200_000)) == before
+    assert verify_table(open_table(table.path)) == []
+
+
 def test_the_largest_id_may_be_hot(tmp_path):
     """A sentinel that comes often is a hot ID as any other."""
     rows = skewed_log().to_pylist()

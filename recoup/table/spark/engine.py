@@ -23,7 +23,16 @@ from recoup.table.border import Border
 from recoup.table.build_config import BuildConfig
 from recoup.table.errors import TableError
 from recoup.table.layout import row_schema
-from recoup.table.manifest import MANIFEST, PARTS, Counts, Manifest, Part, read_manifest, write_manifest
+from recoup.table.manifest import (
+    MANIFEST,
+    PARTS,
+    Counts,
+    Manifest,
+    Part,
+    committed_generation,
+    read_manifest,
+    write_manifest,
+)
 from recoup.table.session_table import open_table
 from recoup.table.spark.session import spark_session
 from recoup.table.spark.tasks import ROW_ORDER, encode_task, write_task
@@ -214,4 +223,4 @@ def _generation(path: Path, *, overwrite: bool) -> int:
         return 0
     if not overwrite:
         raise TableError(f"expected no table in '{path}', got a complete one: use --overwrite, or another folder")
-    return read_manifest(path).generation + 1
+    return committed_generation(path) + 1
