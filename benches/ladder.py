@@ -38,6 +38,7 @@ from benches.kjt_model import KJTBatch, KJTTrainer
 from benches.reader_work import Work, config_of, work_of
 from benches.row_reader import read_rows
 from benches.trainer import BATCH_SIZE, LOSS_BOUND, TRAIN, make_table, model_config
+from recoup.coding import HotCodes, hot_ids
 from recoup.jagged import Batch, InverseKeyedJaggedTensor, JaggedRows, dedup, expand, pack_rows, to_kjt
 from recoup.log import SyntheticLog
 from recoup.reader import SessionReader
@@ -202,7 +203,7 @@ def _histories_expanded(batch: Batch) -> Batch:
 
 
 def _window_gain(table: SessionTable) -> float:
-    """Return the bytes a sample that versions of histories take more if each is stored whole: as written, zstd."""
+    """Return the bytes a sample that versions of histories take more if each is stored whole: codes alone, zstd."""
     written = {"shared": 0, "whole": 0}
     for feature in ("hist_0", "hist_1"):
         columns = [values_column(feature), start_column(feature), length_column(feature)]
@@ -219,8 +220,9 @@ def _window_gain(table: SessionTable) -> float:
             whole.append(shared[-1][index])
         for name, parts in (("shared", shared), ("whole", whole)):
             file = pa.BufferOutputStream()
+            ids = np.concatenate(parts)
             pq.write_table(
-                pa.table({"ids": np.concatenate(parts)}),
+                pa.table({"ids": HotCodes(hot_ids(ids)).encode(ids)}),
                 file,
                 compression="zstd",
                 compression_level=3,

@@ -6,6 +6,7 @@ The list of hot IDs stands in the part's first row; in every other row it is emp
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recoup.coding.popularity import IntArray
@@ -21,8 +22,18 @@ def hot_column(feature: str) -> str:
     return f"{feature}__hot"
 
 
+def stored_feature(part: pa.Schema, feature: str) -> str:
+    """Return what is wrong with the two columns of `feature` in a part; empty if they are there, lists of int64."""
+    for name in (codes_column(feature), hot_column(feature)):
+        found = part.field(name).type if name in part.names else None
+        is_list = found is not None and (pa.types.is_list(found) or pa.types.is_large_list(found))
+        if not is_list or found.value_type != pa.int64():
+            return f"expected column {name!r} of lists of int64, got {'none' if found is None else found}"
+    return ""
+
+
 def read_hot(part: pq.ParquetFile, features: Iterable[str]) -> dict[str, IntArray]:
-    """Return the hot IDs of each of `features`, int64 [K], of an open part that stores them.
+    """Return the hot IDs of each of `features`, int64 [K], of an open part that stores them (`stored_feature`).
 
     Raises:
         OSError, pa.ArrowException: the part is damaged.

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recoup.coding import codes_column, hot_column, ids_of, read_hot
+from recoup.coding import codes_column, ids_of, read_hot, stored_feature
 from recoup.reader import page_kernels as pages
 from recoup.reader.errors import ReaderError
 from recoup.reader.memory import empty, frozen
@@ -54,7 +54,8 @@ class PartFile:
         self._zstd = pa.Codec("zstd")
         stored = frozenset(self._arrow.schema_arrow.names)
         coded = [name.removesuffix(codes_column("")) for name in stored if name.endswith(codes_column(""))]
-        self._coded = {f"{feature}__values": feature for feature in coded if hot_column(feature) in stored}
+        schema = self._arrow.schema_arrow
+        self._coded = {f"{feature}__values": feature for feature in coded if not stored_feature(schema, feature)}
         self.names: frozenset[str] = stored | self._coded.keys()
         """Columns that can be read: those of the file, and the IDs of each feature."""
         self._hot: dict[str, NDArray[np.int64]] = {}
@@ -222,9 +223,9 @@ def _from_arrow(column: pa.ChunkedArray) -> Column:
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], type=column.type)
-    if not pa.types.is_list(column.type):
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return Column(array.to_numpy(), None)
-    return Column(array.values.to_numpy(zero_copy_only=True), array.offsets.to_numpy())
+    return Column(array.values.to_numpy(zero_copy_only=True), array.offsets.to_numpy().astype(np.int32, copy=False))
 
 
 def _frozen(column: Column) -> Column:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
-from recoup.coding import codes_column
+from recoup.coding import codes_column, hot_column
 from recoup.reader.columns import Column, PartFile
 from recoup.reader.errors import ReaderError
 from recoup.reader.gather import Buffers, buffers
@@ -188,7 +188,11 @@ def _column_names(selection: Selection, found: frozenset[str], path: str) -> tup
             with_offsets |= {f"{feature}__values" for feature in present} | {f"{f}__length" for f in present[:1]}
     absent = [name for name in names if name not in found]
     if absent:
-        raise ReaderError(f"expected column {absent[0]!r} in {path}, got {sorted(found)}: rebuild the table")
+        feature = absent[0].removesuffix("__values")
+        columns = f"column {absent[0]!r}"
+        if feature != absent[0]:  # IDs are stored otherwise
+            columns = f"columns {codes_column(feature)!r} and {hot_column(feature)!r} of lists of int64"
+        raise ReaderError(f"expected {columns} in {path}, got {sorted(found)}: rebuild the table")
     return names, with_offsets
 
 

@@ -20,7 +20,7 @@ def list_parts(array: pa.Array) -> tuple[NumpyArray, IntArray]:
     Without nulls. A sliced array keeps its whole buffer: offsets need not start at 0.
     """
     assert pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
-    assert array.null_count == 0, "lists of a table have no nulls"
+    assert array.null_count == array.values.null_count == 0, "lists of a table have no nulls"
     offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return array.values.to_numpy(zero_copy_only=False), offsets
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recoup.coding import HotCodes, codes_column, hot_column, ids_of, read_hot
+from recoup.coding import HotCodes, codes_column, hot_column, ids_of, read_hot, stored_feature
 from recoup.table.arrays import IntArray, list_array, list_parts
 from recoup.table.errors import TableError
 from recoup.table.layout import feature_of_values, part_schema
@@ -73,6 +73,20 @@ def with_ids(stored: pa.RecordBatch, hot: Mapping[str, IntArray], rows: pa.Schem
     return pa.RecordBatch.from_arrays(columns, names=rows.names)
 
 
+def checked_hot(part: pq.ParquetFile, path: Path, features: Sequence[str]) -> dict[str, IntArray]:
+    """Return the hot IDs of each of `features`, int64 [K], of the open part at `path`.
+
+    Raises:
+        TableError: a feature is not stored as lists of int64.
+        OSError, pa.ArrowException: the part is damaged.
+    """
+    for feature in features:
+        wrong = stored_feature(part.schema_arrow, feature)
+        if wrong:
+            raise TableError(f"part '{path}': {wrong}: restore it or rebuild the table")
+    return read_hot(part, features)
+
+
 def coding_problems(path: Path, features: Sequence[str]) -> Iterator[str]:
     """Yield what is wrong with the hot IDs and codes of the part at `path`, one line a finding.
 
@@ -81,8 +95,8 @@ def coding_problems(path: Path, features: Sequence[str]) -> Iterator[str]:
     Cost: decodes the codes, and encodes them again.
     """
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as part:
-            for feature, hot in read_hot(part, features).items():
+        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as part:
+            for feature, hot in checked_hot(part, path, features).items():
                 yield from (f"part '{path}': {feature!r}: {text}" for text in _coding_problems(part, feature, hot))
     except (OSError, pa.ArrowException) as err:
         raise TableError(f"part '{path}' cannot be read: {err}: restore it or rebuild the table") from err
@@ -98,6 +112,9 @@ def _coding_problems(part: pq.ParquetFile, feature: str, hot: IntArray) -> Itera
         for chunk in rows.column(hot_column(feature)).chunks:
             listed += len(chunk.flatten())
         for chunk in rows.column(codes_column(feature)).chunks:
+            if chunk.null_count or chunk.values.null_count:
+                yield f"expected no nulls, got some in {codes_column(feature)!r} (row group {number})"
+                return
             stored = chunk.flatten().to_numpy()
             ids = stored.copy()
             ids_of(ids, hot)

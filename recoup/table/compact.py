@@ -65,7 +65,7 @@ def _merged(table: SessionTable, group: tuple[Part, ...], config: WriterConfig, 
     partition = _partition(group[0])
     by = "none" if not partition else "day" if partition.startswith("day=") else "hour"
     writer = TableWriter(table.path, row_schema(table.schema), replace(config, partition_by=by), prefix=prefix)
-    for rows in table.iter_rows(parts=group, verify_pages=True):
+    for rows in table.iter_rows(parts=group):
         writer.write(rows)
     return writer.close()
 

@@ -41,7 +41,7 @@ def flatten_rows(rows: pa.RecordBatch, schema: Schema, columns: Sequence[str] | 
         elif field.name in plain:
             arrays[field.name] = _items(rows.column(plain[field.name]))
     for feature in schema.sparse:
-        if feature.name in target.names:
+        if {feature.name, weights_column(feature.name)} & {*target.names}:
             arrays |= _feature(rows, schema, feature.name, target)
     return pa.RecordBatch.from_arrays([arrays[field.name] for field in target], schema=target)
 
@@ -65,9 +65,11 @@ def _feature(rows: pa.RecordBatch, schema: Schema, feature: str, target: pa.Sche
         size = length[length_offsets[0] : length_offsets[-1]].astype(np.int64)
         low = value_offsets[0] + offsets_of(size)[:-1]
     offsets = offsets_of(size)
-    out = np.empty(int(offsets[-1]), dtype=np.int64)
-    copy_windows(values, low, offsets, out)
-    arrays = {feature: list_array(out, offsets, target.field(feature).type)}
+    arrays: dict[str, pa.Array] = {}
+    if feature in target.names:
+        out = np.empty(int(offsets[-1]), dtype=np.int64)
+        copy_windows(values, low, offsets, out)
+        arrays[feature] = list_array(out, offsets, target.field(feature).type)
     name = weights_column(feature)
     if declared.weighted and name in target.names:
         weights, _ = list_parts(rows.column(weights_buffer_column(feature)))

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recoup.coding import hot_column, read_hot
+from recoup.coding import hot_column
 from recoup.core import Progress, no_progress, sync_folder, temporary_path
 from recoup.schema import Schema, sample_schema
 from recoup.table.arrays import IntArray
-from recoup.table.coded import with_ids
+from recoup.table.coded import checked_hot, with_ids
 from recoup.table.errors import TableError
 from recoup.table.flatten import flatten_rows
 from recoup.table.gather import take_rows
@@ -70,7 +70,6 @@ class SessionTable:
         columns: Collection[str] | None = None,
         *,
         batch_samples: int = _SAMPLES,
-        verify_pages: bool = False,
         parts: Sequence[Part] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in table order, about `batch_samples` samples at a time; with `columns` only these are read.
@@ -87,11 +86,12 @@ class SessionTable:
         for part in self.manifest.parts if parts is None else parts:
             path = self.part_path(part.name)
             try:
-                with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=verify_pages) as file:
-                    hot = read_hot(file, features)
+                with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
+                    hot = checked_hot(file, path, features)
                     for number, group in enumerate(part.row_groups):
                         size = max(1, group.rows * batch_samples // max(1, group.samples))
                         for batch in file.iter_batches(size, row_groups=[number], columns=stored):
+                            _refuse_nulls(batch, path)
                             yield as_declared(with_ids(batch, hot, target), target)
             except (OSError, pa.ArrowException) as err:
                 raise TableError(f"part '{path}' cannot be read: {err}: restore it or rebuild the table") from err
@@ -159,6 +159,13 @@ class SessionTable:
                     yield take_rows(samples, indices[first : first + 8192], sample_schema(schema))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_nulls(rows: pa.RecordBatch, path: Path) -> None:
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        items = getattr(column, "values", None)
+        if column.null_count or (items is not None and items.null_count):
+            raise TableError(f"part '{path}': expected no nulls, got some in column {name!r}: rebuild the table")
 
 
 def open_table(path: Path | str) -> SessionTable:

@@ -58,7 +58,7 @@ def verify_table(table: SessionTable, *, progress: Progress = no_progress) -> li
     try:
         for part in table.manifest.parts:
             problems += coding_problems(table.part_path(part.name), table.schema.sparse_names)
-        for rows in table.iter_rows(verify_pages=True):
+        for rows in table.iter_rows():
             problems += [f"row {totals.rows + row}: {text}" for row, text in _check_rows(rows, table.schema)]
             problems += _check_order(rows, totals)
             progress("verify rows", totals.rows, table.manifest.counts.rows)

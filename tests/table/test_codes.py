@@ -2,16 +2,19 @@
 
 import json
 import re
+from pathlib import Path
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from recoup.coding import MAX_HOT
+from recoup.reader import ReaderConfig, ReaderError, SessionReader
 from recoup.schema import sample_schema
-from recoup.table import BuildConfig, WriterConfig, build_table, compact_table, open_table
+from recoup.table import BuildConfig, TableError, WriterConfig, build_table, compact_table, open_table
 from recoup.table.verify import verify_table
 from recoup.table.writer import file_checksum
 from tests.table.oracles import MemoryLog, batch_of, decode, multiset
@@ -83,6 +86,18 @@ def test_hot_ids_are_stored_short_and_come_back_law_1(tmp_path, part_bytes):
     rows = rows.select(sample_schema(SCHEMA).names).cast(sample_schema(SCHEMA))
     assert multiset(rows.to_batches(), SCHEMA) == multiset([batch], SCHEMA)
     assert verify_table(table) == []
+
+
+def test_the_pandas_lines_of_the_docs_give_the_ids(tmp_path):
+    """What docs/format.md tells a pandas user to do with one feature of one part."""
+    table = build(tmp_path / "table", skewed_log())
+    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    lines = text.split("<!-- pandas -->")[1].split("```python")[1].split("```")[0]
+    names = {"pd": pd, "np": np, "path": table.part_path(table.manifest.parts[0].name)}
+    exec(lines, names)
+    expected = [rows.column("likes__values").flatten().to_numpy() for rows in table.iter_rows(["likes__values"])]
+    assert names["hot"].size > 0
+    assert np.array_equal(names["ids"], np.concatenate(expected))
 
 
 def test_codes_take_less_than_the_ids(tmp_path):
@@ -183,3 +198,68 @@ def test_verify_finds_codes_that_break_the_format(tmp_path, change, message):
     (table.path / "manifest.json").write_text(json.dumps(manifest))
     problems = verify_table(open_table(table.path))
     assert [problem for problem in problems if re.search(message, problem)], problems
+
+
+def with_column(table, name, column):
+    """Put `column` in the place of one of the table's only part (None: leave it out), with a manifest that fits."""
+    path = table.part_path(table.manifest.parts[0].name)
+    stored = pq.read_table(path)
+    at = stored.schema.get_field_index(name)
+    stored = stored.drop_columns([name]) if column is None else stored.set_column(at, name, column)
+    pq.write_table(stored, path, row_group_size=stored.num_rows)
+    manifest = json.loads((table.path / "manifest.json").read_text())
+    manifest["parts"][0] |= {"bytes": path.stat().st_size, "checksum": file_checksum(path)}
+    (table.path / "manifest.json").write_text(json.dumps(manifest))
+    return open_table(table.path)
+
+
+COLUMNS = {
+    "absent": lambda lists: None,
+    "int32": lambda lists: lists.cast(pa.list_(pa.int32())),
+    "uint64": lambda lists: lists.cast(pa.list_(pa.uint64())),
+    "double": lambda lists: lists.cast(pa.list_(pa.float64())),
+    "no list": lambda lists: pa.array(range(len(lists)), pa.int64()),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.parametrize("column", ["likes__codes", "likes__hot"])
+def test_columns_of_another_type_are_one_clear_error(tmp_path, column, kind):
+    """A part of another writer whose codes or hot IDs are no lists of int64: whoever reads it names the column."""
+    table = build(tmp_path / "table", skewed_log())
+    lists = pq.read_table(table.part_path(table.manifest.parts[0].name)).column(column)
+    table = with_column(table, column, COLUMNS[kind](lists))
+    for use in (lambda: list(table.iter_samples()), lambda: table.export_rows(tmp_path / "rows.parquet")):
+        with pytest.raises(TableError, match=f"part '.*': expected column '{column}' of lists of int64, got "):
+            use()
+    assert any(f"expected column '{column}'" in problem for problem in verify_table(table))
+    with pytest.raises(ReaderError, match="likes__codes"):
+        list(SessionReader(table, ReaderConfig(batch_size=8)))
+
+
+def test_nulls_among_codes_are_one_clear_error(tmp_path):
+    """A null is no ID: no way to read takes it for one."""
+    table = build(tmp_path / "table", skewed_log())
+    lists = pq.read_table(table.part_path(table.manifest.parts[0].name)).column("likes__codes").to_pylist()
+    lists[4] = [None, *lists[4]]
+    table = with_column(table, "likes__codes", pa.array(lists, pa.list_(pa.int64())))
+    with pytest.raises(TableError, match="expected no nulls, got some in column 'likes__codes'"):
+        list(table.iter_rows())
+    assert any("expected no nulls" in problem for problem in verify_table(table))
+    with pytest.raises(ReaderError, match="part-0000"):
+        list(SessionReader(table, ReaderConfig(batch_size=8)))
+
+
+def test_a_flipped_bit_among_hot_ids_is_refused_F08(tmp_path):
+    """One bad page of hot IDs would spoil every row of the part: reading fails, it does not guess."""
+    table = build(tmp_path / "table", skewed_log())
+    path = table.part_path(table.manifest.parts[0].name)
+    group = pq.read_metadata(path).row_group(0)
+    chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema.startswith("likes__hot"))
+    whole = path.read_bytes()
+    for at in range(chunk.data_page_offset + 60, chunk.data_page_offset + chunk.total_compressed_size, 97):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(TableError, match="cannot be read"):
+            list(table.iter_samples(["likes"]))
+        with pytest.raises(ReaderError):
+            list(SessionReader(table, ReaderConfig(batch_size=8)))
