@@ -90,12 +90,12 @@ class _Interact(torch.autograd.Function):
         tensors = [x.detach().contiguous() for x in (dense, unique, own, inverse, sizes)]
         num_vectors = dense.shape[1] + int(sizes.sum()) + own.shape[1]
         width = num_kept * own.shape[2] + num_vectors * (num_vectors - 1) // 2
-        out = torch.empty(dense.shape[0], width)
+        out = torch.empty(dense.shape[0] * width + num_vectors + 4)
         arrays = [x.numpy() for x in tensors]
         interact(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], num_kept, out.numpy())
         ctx.save_for_backward(*tensors)
         ctx.num_kept = num_kept
-        return out
+        return out[: dense.shape[0] * width].view(-1, width)
 
     @staticmethod
     @override
