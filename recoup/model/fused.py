@@ -3,6 +3,7 @@
 TorchRec keeps them in plain lists of its sharded modules, so that `model.modules()` does not reach them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,18 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor, nn
 from torchrec.distributed.embeddingbag import ShardedEmbeddingBagCollection
+
+
+class Watcher(ABC):
+    """A pre-hook of fused look-ups that changes nothing; where look-ups pass FBGEMM by, it is told the rows instead."""
+
+    @abstractmethod
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """See a call of FBGEMM's look-up before it is made."""
+
+    @abstractmethod
+    def see(self, table: str, rows: Tensor) -> None:
+        """See the rows of a table that are looked up, repeats included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +37,11 @@ class FusedTable:
     """float32 [E]: row-wise Adagrad's, live."""
     lookup: SplitTableBatchedEmbeddingBagsCodegen
     """The module that owns both, and the settings of row-wise Adagrad."""
+
+    @property
+    def watchers(self) -> list[Watcher]:
+        """Who wants to know which rows are looked up."""
+        return [hook for hook in self.lookup._forward_pre_hooks.values() if isinstance(hook, Watcher)]
 
     @property
     def rate(self) -> np.float32:
@@ -53,7 +71,7 @@ class OwnTables:
     """The tables of one sharded collection, as long as this process can do all that FBGEMM does.
 
     That is: one rank holds all tables in its memory, float32, under row-wise Adagrad without decay or clipping, and
-    nobody watches the look-ups by hooks.
+    no hooks hang on the look-ups but watchers.
     """
 
     collection: ShardedEmbeddingBagCollection
@@ -103,6 +121,7 @@ def _is_plain(lookup: SplitTableBatchedEmbeddingBagsCodegen) -> bool:
     return (
         lookup.weights_precision == SparseType.FP32
         and lookup.output_dtype == SparseType.FP32.as_int()
-        and not (lookup._forward_hooks or lookup._forward_pre_hooks)
+        and not lookup._forward_hooks
+        and all(isinstance(hook, Watcher) for hook in lookup._forward_pre_hooks.values())
         and not (args.weight_decay or args.gradient_clipping or args.max_norm)
     )

@@ -221,6 +221,9 @@ def _read(
         for table in stream.tables
     ]
     names = [table.name for table in stream.tables]
+    for name, rows in zip(names, bags, strict=True):
+        for watcher in tables[module_name(name)].watchers:
+            watcher.see(name, pack_rows(rows).values)
     means = [table.pooling == "mean" for table in stream.tables]
     return own_lookup([tables[module_name(name)] for name in names], bags, means, names)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recoup.jagged import plain_batch
-from recoup.model import EmbeddingTable, TargetEncoder, lookup
+from recoup.model import EmbeddingTable, TargetEncoder, lookup, observe_lookups
 from recoup.model.fused import fused_lookups
 from tests.train import tiny
 
@@ -59,6 +59,30 @@ def test_the_first_answer_has_fbgemms_bits():
     own, other = tiny.trainer(tiny.model(sequences=())), through_fbgemm(tiny.trainer(tiny.model(sequences=())))
     for batch in tiny.batches()[:3]:
         assert torch.equal(own.predict(batch), other.predict(batch))
+
+
+@pytest.mark.parametrize("config", [tiny.model(), tiny.model(sequences=()), shared_model()])
+def test_a_policy_sees_the_rows_that_are_read(config):
+    """Priority saves know every row of a step, with repeats, and do not change the way it is read."""
+    seen = {}
+
+    class Policy:
+        def observe(self, table, rows):
+            seen[table] = rows
+
+    watched, other = tiny.trainer(config), tiny.trainer(config)
+    observe_lookups(watched.model, watched.table_views(), Policy())
+    for batch in tiny.batches():
+        assert watched.step(batch).loss == other.step(batch).loss
+        expected = watched.ids_by_table(batch)
+        for sequence in config.sequences:  # read once a position
+            name = next(table.name for table in config.tables if sequence.feature in table.features)
+            assert set(seen[name].tolist()) == set(expected.pop(name).tolist())
+        for name, rows in expected.items():
+            assert torch.equal(seen[name].sort().values, rows.sort().values)
+        seen.clear()
+        watched.predict(batch)
+        assert not seen
 
 
 def test_a_learning_rate_set_later_counts_at_once():
