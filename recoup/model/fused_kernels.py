@@ -185,68 +185,59 @@ def update_rows(  # noqa: PLR0913 -- numba takes arrays, not records
     Cost: O(D * L); each row and moment is read and written once.
     """
     num_uses, dim = uses.shape[0], table.shape[1]
-    total = np.zeros(dim, dtype=np.float32)
+    total = np.zeros(_round_up(dim), dtype=np.float32)
     flat_table, flat_grad, width = table.reshape(-1), grad.reshape(-1), grad.shape[1]
-    k = 0
-    asked = 0
-    while k < num_uses:
-        row = uses[k] >> _BAG_BITS
-        end = k + 1
-        while end < num_uses and uses[end] >> _BAG_BITS == row:
-            end += 1
-        ahead = min(end + _AHEAD, num_uses)
-        for n in range(asked, ahead):
-            _ask(flat_table, dim, np.int64(uses[n] >> _BAG_BITS))
-            lanes.prefetch(moments, np.int64(uses[n] >> _BAG_BITS))
-        asked = ahead
-        square = _sum_gradients(uses[k:end], flat_grad, width, first, total)
-        moment = moments[row] + square / np.float32(dim)
-        moments[row] = moment
-        factor = -rate / (np.sqrt(moment) + eps)
-        _add_scaled(total, factor, flat_table, np.int64(row) * dim)
-        k = end
+    fresh = True
+    for k in range(num_uses):
+        coming = np.int64(uses[min(k + _AHEAD, num_uses - 1)] >> _BAG_BITS)
+        _ask(flat_table, dim, coming)
+        lanes.prefetch(moments, coming)
+        _add_gradient(total, fresh, flat_grad, first + np.int64(uses[k] & _BAG_MASK) * width, dim)
+        row = np.int64(uses[k] >> _BAG_BITS)
+        fresh = k + 1 == num_uses or np.int64(uses[k + 1] >> _BAG_BITS) != row
+        if fresh:
+            moment = moments[row] + _sum_squares(total) / np.float32(dim)
+            moments[row] = moment
+            _add_scaled(total, -rate / (np.sqrt(moment) + eps), flat_table, row * dim, dim)
 
 
 @numba.njit(cache=True, inline="always")
-def _add_scaled(total: _Floats, factor: np.float32, table: _Floats, place: int) -> None:
+def _round_up(dim: int) -> int:
+    """Return the least number of whole `lanes` that hold `dim`."""
+    return (dim + lanes.WIDTH - 1) // lanes.WIDTH * lanes.WIDTH
+
+
+@numba.njit(cache=True, inline="always")
+def _add_gradient(total: _Floats, fresh: bool, grad: _Floats, place: int, dim: int) -> None:
+    """Add `grad[place : place + dim]` to total, or set total to it."""
+    whole = dim // lanes.WIDTH * lanes.WIDTH
+    if fresh:
+        for d in range(0, whole, lanes.WIDTH):
+            lanes.store(total, d, lanes.load(grad, place + d))
+        for d in range(whole, dim):
+            total[d] = grad[place + d]
+    else:
+        for d in range(0, whole, lanes.WIDTH):
+            lanes.store(total, d, lanes.add(lanes.load(total, d), lanes.load(grad, place + d)))
+        for d in range(whole, dim):
+            total[d] += grad[place + d]
+
+
+@numba.njit(cache=True, inline="always")
+def _sum_squares(total: _Floats) -> np.float32:
+    squares = lanes.zero()
+    for d in range(0, total.shape[0], lanes.WIDTH):
+        one = lanes.load(total, d)
+        squares = lanes.add_products(squares, one, one)
+    return lanes.sum_lanes(squares)
+
+
+@numba.njit(cache=True, inline="always")
+def _add_scaled(total: _Floats, factor: np.float32, table: _Floats, place: int, dim: int) -> None:
     """Add `factor * total` to the row that begins at `table[place]`."""
-    dim = total.shape[0]
     whole = dim // lanes.WIDTH * lanes.WIDTH
     for d in range(0, whole, lanes.WIDTH):
         row = lanes.load(table, place + d)
         lanes.store(table, place + d, lanes.add_product(row, factor, lanes.load(total, d)))
     for d in range(whole, dim):
         table[place + d] += factor * total[d]
-
-
-@numba.njit(cache=True, inline="always")
-def _sum_gradients(uses: _Uses, grad: _Floats, width: int, first: int, total: _Floats) -> np.float32:
-    """Write the sum of the gradients of all uses to `total`, and return the sum of its squares."""
-    dim = total.shape[0]
-    whole = dim // _BLOCK * _BLOCK
-    squares = lanes.zero()
-    for block in range(0, whole, _BLOCK):
-        a, b, c, d = lanes.zero(), lanes.zero(), lanes.zero(), lanes.zero()
-        for n in range(uses.shape[0]):
-            place = first + np.int64(uses[n] & _BAG_MASK) * width + block
-            a = lanes.add(a, lanes.load(grad, place))
-            b = lanes.add(b, lanes.load(grad, place + lanes.WIDTH))
-            c = lanes.add(c, lanes.load(grad, place + 2 * lanes.WIDTH))
-            d = lanes.add(d, lanes.load(grad, place + 3 * lanes.WIDTH))
-        lanes.store(total, block, a)
-        lanes.store(total, block + lanes.WIDTH, b)
-        lanes.store(total, block + 2 * lanes.WIDTH, c)
-        lanes.store(total, block + 3 * lanes.WIDTH, d)
-        squares = lanes.add_products(squares, a, a)
-        squares = lanes.add_products(squares, b, b)
-        squares = lanes.add_products(squares, c, c)
-        squares = lanes.add_products(squares, d, d)
-    total[whole:] = np.float32(0.0)
-    for n in range(uses.shape[0]):
-        place = first + np.int64(uses[n] & _BAG_MASK) * width
-        for k in range(whole, dim):
-            total[k] += grad[place + k]
-    square = lanes.sum_lanes(squares)
-    for k in range(whole, dim):
-        square += total[k] * total[k]
-    return square
