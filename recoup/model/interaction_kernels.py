@@ -174,7 +174,10 @@ def interact_backward(
     grad_unique: _Floats,
     grad_own: _Floats,
 ) -> None:
-    """Add to `grad_unique`, sample by sample, and write the others; `saved` = the first five of `interact`."""
+    """Add to `grad_unique`, sample by sample, and write the others; `saved` = the first five of `interact`.
+
+    `grad_own` may be `own` itself: a sample's vectors are read before its gradients are written.
+    """
     dense, unique, own, inverse, sizes = saved
     num_samples, num_dense, dim = dense.shape
     num_vectors = num_dense + sizes.sum() + own.shape[1]
