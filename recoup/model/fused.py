@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor, nn
@@ -31,10 +32,10 @@ class Watcher(ABC):
 class FusedTable:
     """A whole table of this process."""
 
-    weight: Tensor
-    """float32 [E, D], live."""
-    moments: Tensor
-    """float32 [E]: row-wise Adagrad's, live."""
+    weight: npt.NDArray[np.float32]
+    """[E, D], live."""
+    moments: npt.NDArray[np.float32]
+    """[E]: row-wise Adagrad's, live."""
     lookup: SplitTableBatchedEmbeddingBagsCodegen
     """The module that owns both, and the settings of row-wise Adagrad."""
 
@@ -96,7 +97,7 @@ class OwnTables:
         for module, lookup in zip(modules, lookups, strict=True):
             weights, moments = lookup.split_embedding_weights(), lookup.split_optimizer_states()
             for config, weight, (moment, *_) in zip(module._config.embedding_tables, weights, moments, strict=True):
-                tables[config.name] = FusedTable(weight, moment, lookup)
+                tables[config.name] = FusedTable(weight.detach().numpy(), moment.detach().numpy(), lookup)
         found = OwnTables(collection, tuple(lookups), _places(lookups), tables)
         return found if set(tables) == set(collection._table_names) and found.are_of(collection) else None
 

@@ -169,6 +169,23 @@ def sort_uses(uses: _Uses, num_rows: int) -> _Uses:
 
 
 @numba.njit(cache=True, nogil=True)
+def update_bags(  # noqa: PLR0913 -- numba takes arrays, not records
+    values: _Ints,
+    start: _Ints,
+    length: _Ints,
+    grad: _Floats,
+    first: int,
+    table: _Floats,
+    moments: _Floats,
+    rate: np.float32,
+    eps: np.float32,
+) -> None:
+    """Update the rows that bags read, given the gradients of their sums; shapes as in `sum_bags` and `update_rows`."""
+    uses = sort_uses(list_uses(values, start, length), table.shape[0])
+    update_rows(uses, grad, first, table, moments, rate, eps)
+
+
+@numba.njit(cache=True, nogil=True)
 def update_rows(  # noqa: PLR0913 -- numba takes arrays, not records
     uses: _Uses, grad: _Floats, first: int, table: _Floats, moments: _Floats, rate: np.float32, eps: np.float32
 ) -> None:

@@ -21,7 +21,7 @@ from typing_extensions import override
 from recoup.jagged import JaggedRows
 from recoup.model.errors import ModelError
 from recoup.model.fused import FusedTable
-from recoup.model.fused_kernels import list_uses, sort_uses, sum_bags, update_rows
+from recoup.model.fused_kernels import sum_bags, update_bags
 
 
 def own_lookup(
@@ -39,7 +39,7 @@ def own_lookup(
     Raises:
         ModelError: an ID outside its table; nothing was read there.
     """
-    anchor = tables[0].weight.new_zeros((), requires_grad=True)  # rows have no gradients: without it no backward
+    anchor = torch.zeros((), requires_grad=True)  # rows have no gradients: without it no backward
     result = _OwnLookup.apply(anchor, tables, bags, means, names)
     assert isinstance(result, Tensor)
     return result
@@ -63,14 +63,15 @@ class _OwnLookup(torch.autograd.Function):
         equal = all(rows.num_rows == stride for rows in bags)
         out = (torch.empty if equal else torch.zeros)(stride, len(tables) * dim)
 
+        array = out.numpy()
+
         def read(t: int) -> None:
             values, start, length = _arrays(bags[t])
-            weight = tables[t].weight.detach().numpy()
-            bad = sum_bags(values, start, length, weight, means[t], out.numpy(), t * dim)
+            bad = sum_bags(values, start, length, tables[t].weight, means[t], array, t * dim)
             if bad >= 0:
                 raise ModelError(
-                    f"expected IDs 0 .. {weight.shape[0] - 1}, got {values[bad]} (table '{names[t]}'): map IDs with a "
-                    "transform such as modulo, or enlarge the table"
+                    f"expected IDs 0 .. {tables[t].weight.shape[0] - 1}, got {values[bad]} (table '{names[t]}'): map "
+                    "IDs with a transform such as modulo, or enlarge the table"
                 )
 
         _each(read, len(tables))
@@ -80,19 +81,17 @@ class _OwnLookup(torch.autograd.Function):
     @override
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore [bad-override]
         grad = grad.contiguous()
+        array = grad.numpy()
 
         def update(t: int) -> None:
             table: FusedTable = ctx.tables[t]
-            values, start, length = _arrays(ctx.bags[t])
-            num_rows, dim = table.weight.shape
-            slopes, first = grad, t * dim
+            bags: JaggedRows = ctx.bags[t]
+            dim = table.weight.shape[1]
+            slopes, first = array, t * dim
             if ctx.means[t]:
-                rows: JaggedRows = ctx.bags[t]
-                scale = rows.length.clamp(min=1).to(torch.float32).reciprocal()
-                slopes, first = grad[: rows.num_rows, first : first + dim] * scale.unsqueeze(1), 0
-            uses = sort_uses(list_uses(values, start, length), num_rows)
-            weight, moments = table.weight.detach().numpy(), table.moments.numpy()
-            update_rows(uses, slopes.numpy(), first, weight, moments, table.rate, table.eps)
+                scale = bags.length.clamp(min=1).to(torch.float32).reciprocal()
+                slopes, first = (grad[: bags.num_rows, first : first + dim] * scale.unsqueeze(1)).numpy(), 0
+            update_bags(*_arrays(bags), slopes, first, table.weight, table.moments, table.rate, table.eps)
 
         _each(update, len(ctx.tables))
         return None, None, None, None, None
