@@ -28,6 +28,14 @@ class Watcher(ABC):
         """See the rows of a table that are looked up, repeats included."""
 
 
+class Cutter(ABC):
+    """A hook of fused look-ups that may put another tensor in the place of what was found, whatever the module."""
+
+    @abstractmethod
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        """Return the tensor to go on with; None = `output` itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class FusedTable:
     """A whole table of this process."""
@@ -43,6 +51,11 @@ class FusedTable:
     def watchers(self) -> list[Watcher]:
         """Who wants to know which rows are looked up."""
         return [hook for hook in self.lookup._forward_pre_hooks.values() if isinstance(hook, Watcher)]
+
+    @property
+    def cutters(self) -> list[Cutter]:
+        """Who may replace what was found."""
+        return [hook for hook in self.lookup._forward_hooks.values() if isinstance(hook, Cutter)]
 
     @property
     def rate(self) -> np.float32:
@@ -72,7 +85,7 @@ class OwnTables:
     """The tables of one sharded collection, as long as this process can do all that FBGEMM does.
 
     That is: one rank holds all tables in its memory, float32, under row-wise Adagrad without decay or clipping, and
-    no hooks hang on the look-ups but watchers.
+    no hooks hang on the look-ups but watchers and cutters.
     """
 
     collection: ShardedEmbeddingBagCollection
@@ -122,7 +135,7 @@ def _is_plain(lookup: SplitTableBatchedEmbeddingBagsCodegen) -> bool:
     return (
         lookup.weights_precision == SparseType.FP32
         and lookup.output_dtype == SparseType.FP32.as_int()
-        and not lookup._forward_hooks
+        and all(isinstance(hook, Cutter) for hook in lookup._forward_hooks.values())
         and all(isinstance(hook, Watcher) for hook in lookup._forward_pre_hooks.values())
         and not (args.weight_decay or args.gradient_clipping or args.max_norm)
     )

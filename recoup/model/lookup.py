@@ -225,7 +225,12 @@ def _read(
         for watcher in tables[module_name(name)].watchers:
             watcher.see(name, pack_rows(rows).values)
     means = [table.pooling == "mean" for table in stream.tables]
-    return own_lookup([tables[module_name(name)] for name in names], bags, means, names)
+    chosen = [tables[module_name(name)] for name in names]
+    output = own_lookup(chosen, bags, means, names)
+    for cutter in {id(cutter): cutter for table in chosen for cutter in table.cutters}.values():
+        cut = cutter(chosen[0].lookup, (), output)
+        output = output if cut is None else cut
+    return output
 
 
 def _one_each(rows: JaggedRows) -> JaggedRows:
