@@ -5,7 +5,7 @@ from recoup.model.checks import check_finite, check_ids, with_missing
 from recoup.model.config import AttentionEncoder, DLRMConfig, EmbeddingTable, TargetEncoder
 from recoup.model.dlrm import DLRM
 from recoup.model.errors import ModelError
-from recoup.model.fused import fused_lookups
+from recoup.model.fused import Cutter, fused_lookups
 from recoup.model.lint import check_deduplicated
 from recoup.model.lookup import EmbeddedRows, Lookup, LookupOutput
 from recoup.model.observe import observe_lookups
@@ -15,6 +15,7 @@ from recoup.model.views import table_views
 from recoup.model.wrap import Deduplicated, wrap
 
 __all__ = [
+    "Cutter",
     "AttentionEncoder",
     "DLRM",
     "DLRMConfig",

@@ -66,7 +66,8 @@ class DLRM(nn.Module):
         if self.bottom is not None:
             dense = batch.dense if self._dense_columns is None else batch.dense[:, self._dense_columns]
             dense_BD = self.bottom(dense)
-        logits_B1: Tensor = self.top(self.interaction(dense_BD, self._vectors(sparse)))
+        # Looked-up vectors have no reader but the interaction: where target attention reads them too, it has a copy.
+        logits_B1: Tensor = self.top(self.interaction(dense_BD, self._vectors(sparse), spend=True))
         return logits_B1.squeeze(1)
 
     def _vectors(self, sparse: InverseKeyedJaggedTensor) -> list[tuple[Tensor, Tensor | None]]:

@@ -15,6 +15,7 @@ un-pooled kernel behind EmbeddingCollection 116 ms; hence no EmbeddingCollection
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from typing_extensions import override
 
 from recoup.jagged import InverseKeyedJaggedTensor, JaggedRows, drop_unused, pack_rows
 from recoup.model.config import EmbeddingTable
+from recoup.model.fused import FusedTable, OwnTables
+from recoup.model.own_lookup import own_lookup
 from recoup.model.pooling import pool_rows, windows_pay
 from recoup.schema import DedupGroup
 
@@ -116,6 +119,7 @@ class Lookup(nn.Module):
             for group, features in self.pooled_features.items()
             if stream.features == features and all(len(table.features) == 1 for table in stream.tables)
         }
+        self._own: dict[str, OwnTables | None] = {}
         where = torch.device("meta") if device is None else device
         self.collections = nn.ModuleDict({stream.name: _collection(stream, where) for stream in self._streams})
 
@@ -129,20 +133,25 @@ class Lookup(nn.Module):
         waiting: list[tuple[_Stream, bool, Any]] = []
         positions: dict[str, JaggedRows] = {}  # features looked up by position of their buffers
         for stream in self._streams:
-            windowed = self._is_windowed(stream, sparse)
+            tables = self._own_tables(stream)
+            windowed = tables is None and self._is_windowed(stream, sparse)
             for feature in stream.features:
                 if windowed or feature in self._sequences:
                     positions[feature] = drop_unused(sparse.rows[feature])
-            waiting.append((stream, windowed, self.collections[stream.name](_bags(stream, sparse, positions))))
+            if tables is None:
+                answer = self.collections[stream.name](_bags(stream, sparse, positions))
+            else:
+                answer = _read(stream, tables, sparse, positions)
+            waiting.append((stream, windowed, answer))
         found: dict[str, Tensor] = {}
         pooled: dict[str, Tensor] = {}
         for stream, windowed, output in waiting:
-            answer = output if isinstance(output, KeyedTensor) else output.wait()
+            answer = output.wait() if hasattr(output, "wait") else output
+            values = answer.values() if isinstance(answer, KeyedTensor) else answer
             group = self._whole.get(stream.name)
             if group is None:
-                found |= _split(stream, answer, sparse, positions, windowed=windowed)
+                found |= _split(stream, values, sparse, positions, windowed=windowed)
                 continue
-            values = answer.values()
             if windowed:
                 means = [table.pooling == "mean" for table in stream.tables]
                 values = pool_rows(values, [positions[f] for f in stream.features], means=means)
@@ -155,6 +164,14 @@ class Lookup(nn.Module):
             for name in sorted(self._sequences)
         }
         return LookupOutput(pooled, rows)
+
+    def _own_tables(self, stream: _Stream) -> dict[str, FusedTable] | None:
+        """Return the stream's tables if this process may read them itself; weights of IDs are left to FBGEMM."""
+        collection = self.collections[stream.name]
+        known = self._own.get(stream.name)
+        if known is None or not known.are_of(collection):
+            known = self._own[stream.name] = None if stream.weighted else OwnTables.of(collection)
+        return None if known is None else known.tables
 
     def _is_windowed(self, stream: _Stream, sparse: InverseKeyedJaggedTensor) -> bool:
         """Whether the stream's lists are looked up by position of their buffers; each batch and rank for itself."""
@@ -192,18 +209,63 @@ def _bags(stream: _Stream, sparse: InverseKeyedJaggedTensor, positions: Mapping[
     )
 
 
+def _read(
+    stream: _Stream,
+    tables: Mapping[str, FusedTable],
+    sparse: InverseKeyedJaggedTensor,
+    positions: Mapping[str, JaggedRows],
+) -> Tensor:
+    """Return what the collection would, [stride, T * D], read from this process's own tables."""
+    bags = [
+        _one_after_the_other([_one_each(positions[f]) if f in positions else sparse.rows[f] for f in table.features])
+        for table in stream.tables
+    ]
+    names = [table.name for table in stream.tables]
+    for name, rows in zip(names, bags, strict=True):
+        for watcher in tables[module_name(name)].watchers:
+            watcher.see(name, pack_rows(rows).values)
+    means = [table.pooling == "mean" for table in stream.tables]
+    chosen = [tables[module_name(name)] for name in names]
+    output = own_lookup(chosen, bags, means, names)
+    for cutter in {id(cutter): cutter for table in chosen for cutter in table.cutters}.values():
+        cut = cutter(chosen[0].lookup, (), output)
+        output = output if cut is None else cut
+    return output
+
+
+def _one_each(rows: JaggedRows) -> JaggedRows:
+    """Return a bag for every position of the buffer."""
+    return JaggedRows(
+        values=rows.values,
+        start=torch.arange(rows.values.numel(), dtype=torch.int64),
+        length=torch.ones_like(rows.values),
+    )
+
+
+def _one_after_the_other(features: Sequence[JaggedRows]) -> JaggedRows:
+    """Return the rows of all features as those of one; a table of one feature costs nothing."""
+    if len(features) == 1:
+        return features[0]
+    shifts = [0, *accumulate(rows.values.numel() for rows in features)]
+    return JaggedRows(
+        values=torch.cat([rows.values for rows in features]),
+        start=torch.cat([rows.start + shift for rows, shift in zip(features, shifts, strict=False)]),
+        length=torch.cat([rows.length for rows in features]),
+    )
+
+
 def _split(
     stream: _Stream,
-    found: KeyedTensor,
+    found: Tensor,
     sparse: InverseKeyedJaggedTensor,
     positions: Mapping[str, JaggedRows],
     *,
     windowed: bool,
 ) -> dict[str, Tensor]:
-    by_table = dict(zip(found.keys(), torch.split(found.values(), found.length_per_key(), dim=1), strict=True))
     result: dict[str, Tensor] = {}
-    for table in stream.tables:
-        values, first = by_table[module_name(table.name)], 0
+    columns = torch.split(found, [table.embedding_dim for table in stream.tables], dim=1)
+    for table, values in zip(stream.tables, columns, strict=True):
+        first = 0
         for feature in table.features:
             rows = positions.get(feature, sparse.rows[feature])
             count = rows.values.numel() if feature in positions else rows.num_rows

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
 from torch import Tensor, nn
+from typing_extensions import override
 
 from recoup.checkpoint import TableView
 from recoup.checkpoint.policies import RowPolicy
-from recoup.model.fused import fused_lookups
+from recoup.model.fused import Watcher, fused_lookups
 
 
 def observe_lookups(model: nn.Module, views: Mapping[str, TableView], policy: RowPolicy) -> None:
@@ -21,14 +22,25 @@ def observe_lookups(model: nn.Module, views: Mapping[str, TableView], policy: Ro
         policy: its `observe` is called with row numbers of the whole table; tables it does not track are ignored.
     Cost a step: `observe`, and a slice of the IDs by feature.
     """
-
-    def observe(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.is_grad_enabled():
-            for table, rows in looked_up(module, args, kwargs, views).items():
-                policy.observe(table, rows)
-
+    watcher = _PolicyWatcher(views, policy)
     for lookup in fused_lookups(model):
-        lookup.register_forward_pre_hook(observe, with_kwargs=True)
+        lookup.register_forward_pre_hook(watcher, with_kwargs=True)
+
+
+class _PolicyWatcher(Watcher):
+    def __init__(self, views: Mapping[str, TableView], policy: RowPolicy) -> None:
+        self._views = views
+        self._policy = policy
+
+    @override
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for table, rows in looked_up(module, args, kwargs, self._views).items() if torch.is_grad_enabled() else ():
+            self._policy.observe(table, rows)
+
+    @override
+    def see(self, table: str, rows: Tensor) -> None:
+        if torch.is_grad_enabled():
+            self._policy.observe(table, rows + self._views[table].first_row)
 
 
 def looked_up(

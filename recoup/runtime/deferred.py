@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from recoup.model import fused_lookups
+from recoup.model import Cutter, fused_lookups
 
 
 class DeferredUpdates:
@@ -23,22 +24,29 @@ class DeferredUpdates:
     def __init__(self, model: nn.Module) -> None:
         """Cut the output of every fused look-up in `model`, in training only."""
         self._pending: list[tuple[Tensor, Tensor]] = []
+        cutter = _Cut(self._pending)
         for lookup in fused_lookups(model):
-            lookup.register_forward_hook(self._cut)
+            lookup.register_forward_hook(cutter)
 
     def discard(self) -> None:
         """Forget the step in progress; no row has changed."""
-        self._pending = []
+        self._pending.clear()
 
     def apply(self) -> None:
         """Update the rows by the gradients that backward left at the cuts."""
-        pending = self._pending
+        pending = list(self._pending)
         self.discard()
         ready = [(output, cut.grad) for output, cut in pending if cut.grad is not None]
         if ready:
             torch.autograd.backward([output for output, _ in ready], [grad for _, grad in ready])
 
-    def _cut(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+
+class _Cut(Cutter):
+    def __init__(self, pending: list[tuple[Tensor, Tensor]]) -> None:
+        self._pending = pending
+
+    @override
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
         del module, args
         if not (torch.is_grad_enabled() and output.requires_grad):
             return None

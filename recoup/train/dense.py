@@ -87,7 +87,8 @@ def _optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> torch.opt
         return torch.optim.SGD(parameters, lr=config.dense_lr)
     if config.dense_optimizer == "adagrad":
         return torch.optim.Adagrad(parameters, lr=config.dense_lr)
-    adam = torch.optim.Adam(parameters, lr=config.dense_lr, foreach=True)
+    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
+    adam = torch.optim.Adam(parameters, lr=config.dense_lr, fused=on_cpu, foreach=not on_cpu)
     for parameter in parameters:
         adam.state[parameter] = {
             "step": torch.tensor(0.0),

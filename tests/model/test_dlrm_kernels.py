@@ -78,14 +78,15 @@ def test_window_attention_has_the_same_bits_with_one_thread_and_two_N01():
     dense=st.booleans(),
     concat=st.booleans(),
     num_samples=st.sampled_from([0, 1, 7]),
+    dim=st.sampled_from([1, 5, 16, 40, 64]),
+    spend=st.booleans(),
 )
-def test_interaction_on_unique_rows_equals_expansion(sizes, own, dense, concat, num_samples):
+def test_interaction_on_unique_rows_equals_expansion(sizes, own, dense, concat, num_samples, dim, spend):
     """Dots taken from unique rows equal dots of expanded vectors, and so do all gradients; zero samples too."""
     rng = torch.Generator().manual_seed(len(sizes) + 10 * own)
     num_vectors = int(dense) + own + sum(f for _, f in sizes)
     if num_vectors < 2 or not (sizes or own):
         return
-    dim = 5
     inputs = [torch.randn(u, f, dim, generator=rng) for u, f in sizes]
     inverse = [torch.randint(0, u, (num_samples,), generator=rng) for u, _ in sizes]
     if own:
@@ -98,12 +99,29 @@ def test_interaction_on_unique_rows_equals_expansion(sizes, own, dense, concat, 
 
     def call(function):
         def inner(*tensors):
-            return function(tensors[-1] if dense else None, list(zip(tensors, inverse, strict=False)))
+            made = [tensor.clone() for tensor in tensors]  # vectors that nobody else reads
+            return function(made[-1] if dense else None, list(zip(made, inverse, strict=False)))
 
         return gradients(inner, inputs, weight)
 
-    for one, other in zip(call(layer), call(layer.expanded), strict=True):
+    found = call(lambda *given: layer(*given, spend=spend))
+    for one, other in zip(found, call(layer.expanded), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_vectors_are_spent_once():
+    """A second backward through vectors that the first one wrote over is refused, never wrong."""
+    layer = DotInteraction(2, concat=False, has_dense=False)
+    vectors = torch.randn(3, 2, 4, requires_grad=True)
+    for spend in (False, True):
+        made = vectors.clone()
+        total = layer(None, [(made, None)], spend=spend).sum()
+        total.backward(retain_graph=True)
+        if spend:
+            with pytest.raises(RuntimeError, match="expected one backward"):
+                total.backward()
+        else:
+            total.backward()
 
 
 @pytest.mark.parametrize(
