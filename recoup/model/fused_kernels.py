@@ -186,6 +186,82 @@ def update_bags(  # noqa: PLR0913 -- numba takes arrays, not records
 
 
 @numba.njit(cache=True, nogil=True)
+def update_windows(  # noqa: PLR0913 -- numba takes arrays, not records
+    values: _Ints,
+    start: _Ints,
+    length: _Ints,
+    grad: _Floats,
+    first: int,
+    table: _Floats,
+    moments: _Floats,
+    rate: np.float32,
+    eps: np.float32,
+) -> None:
+    """Do what `update_bags` does, at a cost of O(D * (N + U)), whatever the lengths of the bags."""
+    positions, slopes = position_gradients(start, length, grad, first, table.shape[1])
+    uses = np.empty(positions.shape[0], dtype=np.uint64)
+    for k in range(positions.shape[0]):
+        uses[k] = np.uint64(values[positions[k]]) << _BAG_BITS | np.uint64(k)
+    update_rows(sort_uses(uses, table.shape[0]), slopes, 0, table, moments, rate, eps)
+
+
+@numba.njit(cache=True, nogil=True)
+def position_gradients(start: _Ints, length: _Ints, grad: _Floats, first: int, dim: int) -> tuple[_Ints, _Floats]:
+    """Return the M positions that windows cover, int64 [M], and the sum of the gradients of those, float32 [M, D].
+
+    One walk over the buffer: a window's gradient is added where it begins and taken off where it ends, in float64, and
+    the sum restarts from zero wherever no window is open, so sessions do not touch each other.
+
+    Args:
+        start: int64 [U].
+        length: int64 [U].
+        grad: float32 [*, W], C-contiguous; window u has the gradient `grad.flat[first + u * W : first + u * W + D]`.
+        first: where window 0 begins.
+        dim: D.
+    """
+    kept = np.flatnonzero(length > 0)
+    low, high = start[kept], start[kept] + length[kept]
+    by_start, by_end = np.argsort(low, kind="mergesort"), np.argsort(high, kind="mergesort")
+    num_covered = _count_covered(low[by_start], high[by_start])
+    positions = np.empty(num_covered, dtype=np.int64)
+    slopes = np.empty((num_covered, dim), dtype=np.float32)
+    total = np.zeros(dim, dtype=np.float64)
+    flat, width = grad.reshape(-1), grad.shape[1]
+    begun, ended, n = 0, 0, 0
+    for m in range(num_covered):
+        while ended < begun and high[by_end[ended]] <= n:
+            _add_to(total, flat, first + kept[by_end[ended]] * width, -1.0)
+            ended += 1
+        if begun == ended:  # none is open
+            total[:] = 0.0
+            n = low[by_start[begun]]
+        while begun < kept.shape[0] and low[by_start[begun]] <= n:
+            _add_to(total, flat, first + kept[by_start[begun]] * width, 1.0)
+            begun += 1
+        positions[m] = n
+        for d in range(dim):
+            slopes[m, d] = total[d]
+        n += 1
+    return positions, slopes
+
+
+@numba.njit(cache=True)
+def _count_covered(low: _Ints, high: _Ints) -> int:
+    """Return how many positions windows cover that are in order of their starts."""
+    count, reached = 0, 0
+    for u in range(low.shape[0]):
+        count += max(0, high[u] - max(low[u], reached))
+        reached = max(reached, high[u])
+    return count
+
+
+@numba.njit(cache=True, inline="always")
+def _add_to(total: npt.NDArray[np.float64], flat: _Floats, place: int, sign: float) -> None:
+    for d in range(total.shape[0]):
+        total[d] += sign * flat[place + d]
+
+
+@numba.njit(cache=True, nogil=True)
 def update_rows(  # noqa: PLR0913 -- numba takes arrays, not records
     uses: _Uses, grad: _Floats, first: int, table: _Floats, moments: _Floats, rate: np.float32, eps: np.float32
 ) -> None:

@@ -1,6 +1,7 @@
 """Look-ups on tables of this process equal slow sums and slow row-wise Adagrad, whatever the windows and threads."""
 
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from recoup.jagged import JaggedRows
 from recoup.model import ModelError
 from recoup.model.fused import FusedTable
-from recoup.model.fused_kernels import list_uses, sort_uses
+from recoup.model.fused_kernels import list_uses, position_gradients, sort_uses
 from recoup.model.own_lookup import own_lookup
 
 RATE, EPS = 0.1, 1e-3
@@ -66,9 +67,13 @@ windows = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 4)), min_size=1, 
     mean=st.booleans(),
     threads=st.sampled_from([1, 2]),
     seed=st.integers(0, 99),
+    by_windows=st.booleans(),
 )
-def test_own_lookup_equals_slow_sums_and_adagrad(lists, num_rows, dim, mean, threads, seed):
-    """Forward has the bits of float32 sums in order; moved rows and moments equal float64, no other moves."""
+def test_own_lookup_equals_slow_sums_and_adagrad(lists, num_rows, dim, mean, threads, seed, by_windows):
+    """Forward has the bits of float32 sums in order; moved rows and moments equal float64, no other moves.
+
+    Backward by windows and by bags.
+    """
     if num_rows * dim > 10_000_000:
         dim = 1
     rng = np.random.default_rng(seed)
@@ -80,7 +85,8 @@ def test_own_lookup_equals_slow_sums_and_adagrad(lists, num_rows, dim, mean, thr
     out = own_lookup(tables, bags, means, [f"t{t}" for t in range(len(lists))])
     grad = torch.from_numpy(rng.normal(size=out.shape).astype(np.float32))
     expected = [slow_update(*x, g) for *x, g in zip(tables, bags, means, grad.split(dim, dim=1), strict=True)]
-    out.backward(grad)
+    with mock.patch("recoup.model.own_lookup._overlap", return_value=by_windows):
+        out.backward(grad)
     torch.set_num_threads(1)
     stride = max(one.num_rows for one in bags)
     assert out.shape == (stride, len(lists) * dim)
@@ -93,6 +99,19 @@ def test_own_lookup_equals_slow_sums_and_adagrad(lists, num_rows, dim, mean, thr
         used = {int(bags[t].values[n]) for low, size in lists[t] for n in range(low, low + size)}
         same = [row for row in range(min(num_rows, 9)) if row not in used]
         assert np.array_equal(tables[t].weight[same], before[t][0][same])
+
+
+@given(windows=windows, dim=st.sampled_from([1, 16, 70]), seed=st.integers(0, 9))
+def test_position_gradients_are_sums_over_the_windows_that_cover(windows, dim, seed):
+    """Every covered position once, in order, with the float64 sum of its windows' gradients, rounded once."""
+    bags = bags_of(windows, [0] * 12)
+    grad = np.random.default_rng(seed).normal(size=(len(windows), dim + 3)).astype(np.float32)
+    positions, slopes = position_gradients(bags.start.numpy(), bags.length.numpy(), grad, 2, dim)
+    covering = {n: [u for u, (low, size) in enumerate(windows) if low <= n < low + size] for n in range(12)}
+    expected = {n: grad[us, 2 : 2 + dim].astype(np.float64).sum(axis=0) for n, us in covering.items() if us}
+    assert positions.tolist() == sorted(expected)
+    for n, found in zip(positions.tolist(), slopes, strict=True):
+        np.testing.assert_allclose(found, expected[n], rtol=1e-6, atol=1e-12)
 
 
 @given(ids=st.lists(st.integers(0, 2**31 - 1), max_size=40))
